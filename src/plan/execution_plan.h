@@ -103,6 +103,9 @@ struct Fusion {
   bool train_schedules = false;       // weave the pipelines of two train calls
   int64_t migrate_below_samples = 0;  // hand it over when at most so many are left; 0: off
   int64_t seed = 1, units = 16;       // of the search for the order (fuse/fuse.h)
+  // Replicas go on with at most so many each; 0: with as many as each had at the begin.
+  int64_t migrate_to_samples = 0;
+  bool migrate_cache = true;  // false: only tokens move, and keys and values are computed again
   friend bool operator==(const Fusion&, const Fusion&) = default;
 };
 

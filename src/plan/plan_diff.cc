@@ -85,6 +85,10 @@ std::vector<std::string> diff(const ExecutionPlan& a, const ExecutionPlan& b) {
           std::string(flag_text(b.fusion.train_schedules)), &lines);
   changed("fusion: migrate_below_samples", migration_text(a.fusion.migrate_below_samples),
           migration_text(b.fusion.migrate_below_samples), &lines);
+  changed("fusion: migrate_to_samples", a.fusion.migrate_to_samples, b.fusion.migrate_to_samples,
+          &lines);
+  changed("fusion: migrate_cache", std::string(flag_text(a.fusion.migrate_cache)),
+          std::string(flag_text(b.fusion.migrate_cache)), &lines);
   changed("fusion: seed", a.fusion.seed, b.fusion.seed, &lines);
   changed("fusion: units", a.fusion.units, b.fusion.units, &lines);
   changed("staleness", a.staleness, b.staleness, &lines);

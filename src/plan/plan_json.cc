@@ -122,6 +122,8 @@ Json plan_json(const ExecutionPlan& plan) {
           {"fusion",
            {{"train_schedules", plan.fusion.train_schedules},
             {"migrate_below_samples", plan.fusion.migrate_below_samples},
+            {"migrate_to_samples", plan.fusion.migrate_to_samples},
+            {"migrate_cache", plan.fusion.migrate_cache},
             {"seed", plan.fusion.seed},
             {"units", plan.fusion.units}}},
           {"staleness", plan.staleness}};
@@ -137,6 +139,9 @@ Result<ExecutionPlan> plan_from_json(const Json& json) {
   BRAID_ASSIGN(plan.fusion.train_schedules, json_field_or<bool>(fusion, "train_schedules", false));
   BRAID_ASSIGN(plan.fusion.migrate_below_samples,
                json_field_or<int64_t>(fusion, "migrate_below_samples", 0));
+  BRAID_ASSIGN(plan.fusion.migrate_to_samples,
+               json_field_or<int64_t>(fusion, "migrate_to_samples", 0));
+  BRAID_ASSIGN(plan.fusion.migrate_cache, json_field_or<bool>(fusion, "migrate_cache", true));
   BRAID_ASSIGN(plan.fusion.seed, json_field_or<int64_t>(fusion, "seed", Fusion().seed));
   BRAID_ASSIGN(plan.fusion.units, json_field_or<int64_t>(fusion, "units", Fusion().units));
   BRAID_ASSIGN(plan.staleness, json_field_or<int64_t>(json, "staleness", 0));

@@ -208,8 +208,11 @@ std::vector<Broken> broken_plans() {
        },
        {"role actor", "host"}},
       {"migrate",
-       [](auto& p) { p.fusion.migrate_below_samples = 257; },
-       {"fusion.migrate_below_samples", "not available yet", "set it to 0"}},
+       [](auto& p) {
+         p.fusion.migrate_below_samples = 25;
+         strategy_of(p, "generate").dp = 1, strategy_of(p, "generate").tp = 8;
+       },
+       {"fusion.migrate_below_samples", "call generate has dp 1", "set it to 0"}},
       {"fused_tokens",
        [](auto& p) {
          p.fusion.train_schedules = true;

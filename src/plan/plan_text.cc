@@ -146,7 +146,8 @@ Status read_roles(const YamlNode& node, ExecutionPlan* plan) {
 Status read_fusion(const YamlNode& node, Fusion* fusion) {
   BRAID_TRY(require_map(node, "fusion"));
   BRAID_TRY(require_known_keys(node, "fusion.",
-                               {"train_schedules", "migrate_below_samples", "seed", "units"}));
+                               {"train_schedules", "migrate_below_samples", "migrate_to_samples",
+                                "migrate_cache", "seed", "units"}));
   if (const YamlNode* value = node.find("train_schedules")) {
     BRAID_ASSIGN(fusion->train_schedules, read_flag(*value, "fusion.train_schedules"));
   }
@@ -158,6 +159,12 @@ Status read_fusion(const YamlNode& node, Fusion* fusion) {
       if (fusion->migrate_below_samples < 0)
         return wrong_value(*value, cat(where, " must be a number of samples, 0 or auto"));
     }
+  }
+  if (const YamlNode* value = node.find("migrate_to_samples")) {
+    BRAID_ASSIGN(fusion->migrate_to_samples, read_number(*value, "fusion.migrate_to_samples"));
+  }
+  if (const YamlNode* value = node.find("migrate_cache")) {
+    BRAID_ASSIGN(fusion->migrate_cache, read_flag(*value, "fusion.migrate_cache"));
   }
   if (const YamlNode* value = node.find("seed")) {
     BRAID_ASSIGN(fusion->seed, read_number(*value, "fusion.seed"));
@@ -285,6 +292,10 @@ std::string plan_to_yaml(const ExecutionPlan& plan, const Cluster* cluster) {
   if (plan.fusion != Fusion{})
     out += cat("fusion: {train_schedules: ", plan.fusion.train_schedules ? "true" : "false",
                ", migrate_below_samples: ", migration_text(plan.fusion.migrate_below_samples),
+               plan.fusion.migrate_to_samples > 0
+                   ? cat(", migrate_to_samples: ", plan.fusion.migrate_to_samples)
+                   : "",
+               plan.fusion.migrate_cache ? "" : ", migrate_cache: false",
                ", seed: ", plan.fusion.seed, ", units: ", plan.fusion.units, "}\n");
   if (plan.staleness != 0) out += cat("staleness: ", plan.staleness, "\n");
   return out;

@@ -412,7 +412,14 @@ Status check_hand_over(const ExecutionPlan& plan, const PlanningProblem& problem
 }
 
 Status check_fusion(const ExecutionPlan& plan, const PlanningProblem& problem) {
-  if (plan.fusion.migrate_below_samples != 0) BRAID_TRY(check_hand_over(plan, problem));
+  if (plan.fusion.migrate_to_samples < 0)
+    return invalid_input("fusion.migrate_to_samples: must not be negative");
+  if (plan.fusion.migrate_below_samples != 0)
+    BRAID_TRY(check_hand_over(plan, problem));
+  else if (plan.fusion.migrate_to_samples != 0 || !plan.fusion.migrate_cache)
+    return invalid_input(
+        "fusion: migrate_to_samples and migrate_cache say how samples move, and "
+        "migrate_below_samples is 0, so none do; set that, or remove them");
   if (plan.fusion.train_schedules) return check_train_schedules(plan, problem);
   if (plan.fusion.seed == Fusion().seed && plan.fusion.units == Fusion().units) return ok_status();
   return invalid_input(

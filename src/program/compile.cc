@@ -74,6 +74,8 @@ class PlanCompiler {
         fused.generate = CallId{static_cast<int32_t>(i)};
     fused.scorers = early_scorers(program_.graph, fused.generate, program_.calls);
     fused.below = plan_.fusion.migrate_below_samples;
+    fused.most = plan_.fusion.migrate_to_samples;
+    fused.cache = plan_.fusion.migrate_cache;
     if (fused.scorers.empty())
       return invalid_input(
           "fusion.migrate_below_samples: no call can score samples before all are there: one that "

@@ -84,8 +84,8 @@ std::vector<CallId> early_scorers(const Graph& graph, CallId generate,
   return out;
 }
 
-ReplicaLimits going_on(ReplicaLimits engine, int64_t samples, int64_t replicas) {
-  const int64_t share = std::max<int64_t>(1, parts_of(samples, replicas));
+ReplicaLimits going_on(ReplicaLimits engine, int64_t samples, int64_t replicas, int64_t most) {
+  const int64_t share = most > 0 ? most : std::max<int64_t>(1, parts_of(samples, replicas));
   engine.sequences = engine.sequences > 0 ? std::min(engine.sequences, share) : share;
   return engine;
 }

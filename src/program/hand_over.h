@@ -37,9 +37,9 @@ struct ReplicaLimits {
   int64_t sequences = 0, cache_tokens = 0, longest_response = 0;
 };
 
-// The limits of an engine, and no more sequences than a replica has at the begin of the step: with
-// those a token takes no longer than it did.
-ReplicaLimits going_on(ReplicaLimits engine, int64_t samples, int64_t replicas);
+// The limits of an engine, and at most `most` sequences; 0: as many as a replica has at the begin
+// of the step, with which a token takes no longer than it did.
+ReplicaLimits going_on(ReplicaLimits engine, int64_t samples, int64_t replicas, int64_t most = 0);
 
 // A sample that another replica goes on with.
 struct SampleMove {

@@ -53,6 +53,8 @@ TEST(HandOver, AsManyGoOnAsHaveRoom) {
   EXPECT_EQ(replicas_for({0, 149, 20}), 2);
   EXPECT_EQ(going_on({0, 7, 8}, 9, 2).sequences, 5);
   EXPECT_EQ(going_on({4, 7, 8}, 9, 2).sequences, 4);
+  EXPECT_EQ(going_on({4, 7, 8}, 9, 2, 3).sequences, 3);
+  EXPECT_EQ(going_on({0, 7, 8}, 9, 2, 8).sequences, 8);
   const HandOver none = hand_over(progress_of({1, 2, 3, 4, 5, 6, 7, 8, 9}), owned, {});
   EXPECT_THAT(none.moves, IsEmpty());
   EXPECT_THAT(none.goes_on, ElementsAre(false, false, false));

@@ -139,6 +139,8 @@ struct FusedScoring {
   CallId generate = {-1};
   std::vector<CallId> scorers;  // ascending
   int64_t below = 0;            // handed over when at most so many samples are left; 0: none is
+  int64_t most = 0;   // samples of a replica that goes on; 0: as many as each had at the begin
+  bool cache = true;  // keys and values of a sample move with it
   bool is_on() const { return below > 0; }
   friend bool operator==(const FusedScoring&, const FusedScoring&) = default;
 };

@@ -154,7 +154,8 @@ class StaticText {
 
   void write_scoring(const FusedScoring& scoring) {
     if (!scoring.is_on()) return;
-    put("scoring", scoring.generate.value, scoring.below, kRoundsBetweenTallies);
+    put("scoring", scoring.generate.value, scoring.below, scoring.most, scoring.cache,
+        kRoundsBetweenTallies);
     for (const CallId scorer : scoring.scorers) put("scorer", scorer.value);
   }
 

@@ -1,12 +1,24 @@
 #include "search/migration.h"
 
 #include <algorithm>
+#include <optional>
 #include <set>
 
 namespace braid::inline search {
 namespace {
 
 constexpr int64_t kParts = 32;
+
+// What a replica may go on with: its own number, or parts of what it has at the begin.
+std::set<int64_t> numbers_of_replica(const ExecutionPlan& plan, const PlanningProblem& problem) {
+  if (plan.fusion.migrate_to_samples > 0) return {plan.fusion.migrate_to_samples};
+  int64_t share = problem.workload.prompts * problem.workload.samples_per_prompt;
+  for (const Call& call : problem.graph.calls)
+    if (call.kind == CallKind::kGenerate) share /= call_plan(plan, call.name).strategy.dp;
+  std::set<int64_t> out = {0};
+  for (int64_t part = 2; part <= 8 && share / part > 0; part *= 2) out.insert(share / part);
+  return out;
+}
 
 }  // namespace
 
@@ -19,6 +31,7 @@ Result<std::vector<MigrationPoint>> migration_curve(const ExecutionPlan& plan,
   const auto add = [&](int64_t below) -> Status {
     ExecutionPlan handed = plan;
     handed.fusion.migrate_below_samples = below;
+    if (below == 0) handed.fusion.migrate_to_samples = 0, handed.fusion.migrate_cache = true;
     BRAID_ASSIGN(const Verdict verdict, simulate_plan(handed, problem, calibration, options));
     out.push_back({below, verdict.step_s, verdict.fits});
     return ok_status();
@@ -43,12 +56,34 @@ Result<ExecutionPlan> with_chosen_migration(ExecutionPlan plan, const PlanningPr
                                             const Calibration& calibration,
                                             const SimulationOptions& options) {
   if (plan.fusion.migrate_below_samples != kAutoMigration) return plan;
-  BRAID_ASSIGN(const std::vector<MigrationPoint> curve,
-               migration_curve(plan, problem, calibration, options));
-  const MigrationPoint* best = &curve.front();
-  for (const MigrationPoint& point : curve)
-    if (point.fits >= best->fits && point.step_s < best->step_s) best = &point;
-  plan.fusion.migrate_below_samples = best->below;
+  std::optional<MigrationPoint> best;
+  Fusion chosen = plan.fusion;
+  const auto look = [&](const Fusion& fusion) -> Status {
+    plan.fusion = fusion;
+    BRAID_ASSIGN(const std::vector<MigrationPoint> curve,
+                 migration_curve(plan, problem, calibration, options));
+    for (const MigrationPoint& point : curve) {
+      if (best &&
+          (point.fits < best->fits || (point.fits == best->fits && point.step_s >= best->step_s)))
+        continue;
+      best = point;
+      chosen = fusion;
+      chosen.migrate_below_samples = point.below;
+    }
+    return ok_status();
+  };
+  const Fusion asked = plan.fusion;
+  for (const int64_t most : numbers_of_replica(plan, problem)) {
+    Fusion fusion = asked;
+    fusion.migrate_to_samples = most;
+    BRAID_TRY(look(fusion));
+  }
+  if (Fusion tokens = chosen; chosen.migrate_below_samples > 0 && chosen.migrate_cache) {
+    tokens.migrate_cache = false;
+    BRAID_TRY(look(tokens));
+  }
+  if (chosen.migrate_below_samples == 0) chosen.migrate_to_samples = 0, chosen.migrate_cache = true;
+  plan.fusion = chosen;
   return plan;
 }
 

@@ -14,16 +14,17 @@ struct MigrationPoint {
   bool fits = true;  // in memory
 };
 
-// Step times of a plan that asks for a hand-over, whatever its own number: without one, then by
-// thirty-seconds of the samples and, beside the fastest of them, numbers between. Errors: those of
-// simulate_plan().
+// Step times of a plan that asks for a hand-over, whatever its own number, with its own
+// migrate_to_samples and migrate_cache: without one, then by thirty-seconds of the samples and,
+// beside the fastest of them, numbers between. Errors: those of simulate_plan().
 Result<std::vector<MigrationPoint>> migration_curve(const ExecutionPlan& plan,
                                                     const PlanningProblem& problem,
                                                     const Calibration& calibration,
                                                     const SimulationOptions& options = {});
 
 // The plan with `auto` replaced by the number of the fastest step that fits, 0 where none gains;
-// other plans as they are.
+// so are migrate_to_samples, where that is 0, by parts of what a replica has at the begin, and
+// migrate_cache. Other plans as they are.
 Result<ExecutionPlan> with_chosen_migration(ExecutionPlan plan, const PlanningProblem& problem,
                                             const Calibration& calibration,
                                             const SimulationOptions& options = {});

@@ -95,7 +95,7 @@ Status HandOverCalls::hand_over(CallId id) {
   const auto samples = static_cast<int64_t>(step_.store.size());
   const ReplicaLimits limits =
       going_on({rollout.max_concurrent, rollout.kv_budget_tokens, rollout.max_response_length},
-               samples, strategy.dp);
+               samples, strategy.dp, step_.program.scoring.most);
   const HandOver handed = braid::hand_over(progress_, deal_requests(samples, strategy), limits);
   std::vector<int64_t> lens(progress_.size(), 0);
   for (const int32_t row : handed.early) lens[row] = progress_[row].produced;
@@ -121,7 +121,7 @@ Status HandOverCalls::migrate(CallId call, const HandOver& handed) {
     return where.mesh.devices[mesh_index(where.strategy, at)];
   };
   for (const SampleMove& move : handed.moves)
-    if (move.from == own) BRAID_TRY(give(move, progress_[move.row], peer(move.to)));
+    if (move.from == own) BRAID_TRY(give(move, peer(move.to)));
   for (const SampleMove& move : handed.moves)
     if (move.to == own) BRAID_TRY(take(move, progress_[move.row], peer(move.from)));
   for (auto& [tensor, pending] : sending_) BRAID_TRY(pending.wait());
@@ -129,9 +129,10 @@ Status HandOverCalls::migrate(CallId call, const HandOver& handed) {
   return ok_status();
 }
 
-Status HandOverCalls::give(const SampleMove& move, const SampleProgress&, DeviceId to) {
+Status HandOverCalls::give(const SampleMove& move, DeviceId to) {
   Communicator& everyone = *step_.exchange.everyone();
-  BRAID_ASSIGN(const Engine::Exported left, generation_.give(step_.store, move.row));
+  BRAID_ASSIGN(Engine::Exported left, generation_.give(step_.store, move.row));
+  if (!step_.program.scoring.cache) left.kv.clear();
   const int64_t cached = left.kv.empty() ? 0 : left.kv.front().keys.size(0);
   const auto send = [&](const at::Tensor& tensor, int32_t channel, const char* name) {
     sending_.emplace_back(tensor, everyone.send(tensor, to.value, channel, name));

@@ -34,7 +34,7 @@ class HandOverCalls {
  private:
   Result<std::vector<SampleProgress>> share_progress(CallId call);
   Status migrate(CallId call, const HandOver& handed);
-  Status give(const SampleMove& move, const SampleProgress& progress, DeviceId to);
+  Status give(const SampleMove& move, DeviceId to);
   Status take(const SampleMove& move, const SampleProgress& progress, DeviceId from);
 
   const StepContext& step_;

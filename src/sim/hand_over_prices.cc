@@ -22,7 +22,7 @@ std::vector<int64_t> counts_of(const ReplicaWork& replica) {
 
 }  // namespace
 
-PricedHandOver hand_over_of(const std::vector<ReplicaWork>& replicas, int64_t below) {
+PricedHandOver hand_over_of(const std::vector<ReplicaWork>& replicas, const FusedScoring& scoring) {
   std::vector<std::vector<int64_t>> counts;
   size_t longest = 0, samples = 0;
   for (const ReplicaWork& replica : replicas) {
@@ -37,7 +37,7 @@ PricedHandOver hand_over_of(const std::vector<ReplicaWork>& replicas, int64_t be
     return sum;
   };
   size_t tally = 0;
-  while (tally < longest && left_at(tally) > below) ++tally;
+  while (tally < longest && left_at(tally) > scoring.below) ++tally;
   const auto most = static_cast<int64_t>(tally + 2) * kRoundsBetweenTallies;
   PricedHandOver out;
   std::vector<SampleProgress> progress(samples);
@@ -60,8 +60,11 @@ PricedHandOver hand_over_of(const std::vector<ReplicaWork>& replicas, int64_t be
     engine = {replica.options.max_concurrent, replica.options.kv_budget_tokens,
               replica.options.most_response};
   }
-  out.handed = hand_over(progress, owned,
-                         going_on(engine, static_cast<int64_t>(samples), std::ssize(replicas)));
+  out.handed = hand_over(
+      progress, owned,
+      going_on(engine, static_cast<int64_t>(samples), std::ssize(replicas), scoring.most));
+  for (const SampleMove& move : out.handed.moves)
+    if (!scoring.cache) at[move.row].cached = 0;
   out.left.resize(replicas.size());
   for (size_t replica = 0; replica < replicas.size(); ++replica)
     for (const int32_t row : out.handed.left[replica]) out.left[replica].push_back(at[row]);

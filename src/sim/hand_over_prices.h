@@ -24,8 +24,8 @@ struct PricedHandOver {
   std::vector<int64_t> moved_tokens;            // by move: in the cache that moves
 };
 
-// Counts every kRoundsBetweenTallies rounds what is left; of the first count that is at most
-// `below` the replicas know at the next.
-PricedHandOver hand_over_of(const std::vector<ReplicaWork>& replicas, int64_t below);
+// Counts every kRoundsBetweenTallies rounds what is left; of the first count that is at most what
+// `scoring` says the replicas know at the next.
+PricedHandOver hand_over_of(const std::vector<ReplicaWork>& replicas, const FusedScoring& scoring);
 
 }  // namespace braid::inline sim

@@ -1,6 +1,7 @@
 // Generations that are handed over, priced: when, and what a step gains by it.
 #include <gmock/gmock.h>
 
+#include <array>
 #include <cmath>
 
 #include "base/rng.h"
@@ -31,6 +32,12 @@ std::vector<ReplicaWork> random_replicas(uint64_t seed, int replicas, int each) 
   return out;
 }
 
+FusedScoring below_of(int64_t samples) {
+  FusedScoring out;
+  out.below = samples;
+  return out;
+}
+
 // Round by round, as the ranks of a job count.
 TEST(HandOverPrices, StopsWhereTheCountIsKnown) {
   for (uint64_t seed = 0; seed < 40; ++seed) {
@@ -51,7 +58,7 @@ TEST(HandOverPrices, StopsWhereTheCountIsKnown) {
       counted = 0;
       for (const auto& rounds : left) counted += stop <= std::ssize(rounds) ? rounds[stop - 1] : 0;
     }
-    const PricedHandOver priced = hand_over_of(replicas, below);
+    const PricedHandOver priced = hand_over_of(replicas, below_of(below));
     size_t unfinished = 0;
     for (size_t r = 0; r < replicas.size(); ++r) {
       EXPECT_EQ(priced.rounds[r], std::min<int64_t>(stop, std::ssize(left[r]))) << seed;
@@ -67,7 +74,7 @@ TEST(HandOverPrices, StopsWhereTheCountIsKnown) {
 // once.
 TEST(HandOverPrices, EveryTokenIsComputedOnce) {
   const std::vector<ReplicaWork> replicas = random_replicas(7, 4, 6);
-  const PricedHandOver priced = hand_over_of(replicas, 8);
+  const PricedHandOver priced = hand_over_of(replicas, below_of(8));
   ASSERT_FALSE(priced.handed.moves.empty());
   int64_t decoded = 0, wanted = 0;
   const auto count = [&](const BatchRound& round) { decoded += round.rounds * round.decoding; };
@@ -98,25 +105,47 @@ Step step_with(const PlanningProblem& problem, ExecutionPlan plan, int64_t below
   return out;
 }
 
-// 512 samples of lengths with a tail on 16 devices: scoring begins while the tail is generated.
+// A tight cache preempts alike whether rounds are taken one by one or in a row.
+TEST(HandOverPrices, RoundsOneByOneAreThoseInARow) {
+  for (uint64_t seed = 0; seed < 20; ++seed)
+    for (const ReplicaWork& work : random_replicas(seed, 2, 9)) {
+      BatchOptions options = work.options;
+      options.kv_budget_tokens = 96 + 32 * static_cast<int64_t>(seed % 5);
+      std::array<int64_t, 4> in_a_row = {}, one_by_one = {};
+      const auto add_to = [](std::array<int64_t, 4>* sums) {
+        return [sums](const BatchRound& round) {
+          (*sums)[0] += round.rounds;
+          (*sums)[1] += round.prefill_tokens;
+          (*sums)[2] += round.rounds * round.decoding;
+          (*sums)[3] += round.cached_tokens;
+        };
+      };
+      run_batches(work.requests, options, add_to(&in_a_row));
+      run_batches_until(work.requests, options, 100'000, add_to(&one_by_one));
+      EXPECT_EQ(in_a_row, one_by_one) << seed;
+    }
+}
+
+// Lengths with a tail on 8 devices: scoring begins while the tail is generated.
 TEST(HandOverPrices, ScoringHidesBehindTheTail) {
   PlanningProblem problem = make_test_problem({.actor = "qwen2.5-7b",
                                                .critic = "qwen2.5-7b",
-                                               .nodes = 2,
-                                               .prompts = 512,
+                                               .gpu = "b200",
+                                               .prompts = 256,
                                                .prompt_tokens = 1024,
                                                .response_tokens = 256});
   problem.workload.response.kind = LengthDistribution::Kind::kLognormal;
   problem.workload.response.sigma = 1;
   problem.workload.response.longest = 2048;
-  ExecutionPlan plan = uniform_plan(problem, 16, 1, 1);
-  for (CallPlan& call : plan.calls)
+  ExecutionPlan plan = uniform_plan(problem, 8, 1, 1);
+  for (CallPlan& call : plan.calls) {
     if (call.call != "generate") call.strategy.micro_tokens = 8192;
+    if (call.call.starts_with("update")) call.strategy.zero_stage = 3;  // room for caches
+  }
   const Step apart = step_with(problem, plan, 0);
   Step best = apart;
-  for (const int64_t below : {16, 32, 64, 96, 128, 160}) {
+  for (const int64_t below : {8, 16, 32, 40, 48, 64}) {
     const Step step = step_with(problem, plan, below);
-    std::printf("%lld: %.2f s\n", static_cast<long long>(below), step.scored);
     if (step.scored < best.scored) best = step;
   }
   EXPECT_LT(best.scored, 0.95 * apart.scored);

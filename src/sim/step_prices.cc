@@ -98,7 +98,7 @@ void StepPrices::take_hand_over() {
     work.options = batch_options(problem_, cost(id).strategy(), options_);
     work.options.kv_budget_tokens = cache_budget(id, replica, work.requests);
   }
-  handed_ = hand_over_of(replicas, program_.scoring.below);
+  handed_ = hand_over_of(replicas, program_.scoring);
 }
 
 void StepPrices::deal_calls() {

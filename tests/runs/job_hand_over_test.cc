@@ -33,12 +33,18 @@ std::vector<LayoutCase> hand_over_cases() {
 
 class JobHandOver : public JobRun {
  protected:
+  // `how`: more of the plan's fusion.
+  static std::string name_of(const LayoutCase& of, int64_t below, const std::string& how) {
+    return cat("hand-over-", of.name, "-", below, how.empty() ? "" : "-other");
+  }
+
   static std::vector<std::string> command_of(const LayoutCase& of, int64_t below,
-                                             const std::vector<std::string>& more = {}) {
-    const std::string name = cat("hand-over-", of.name, "-", below);
+                                             const std::vector<std::string>& more = {},
+                                             const std::string& how = "") {
+    const std::string name = name_of(of, below, how);
     LayoutCase with = of;
     with.name = name;
-    if (below > 0) with.calls += cat("fusion: {migrate_below_samples: ", below, "}\n");
+    if (below > 0) with.calls += cat("fusion: {migrate_below_samples: ", below, how, "}\n");
     std::vector<std::string> options = {
         "plan.file=" + write_plan(with),  "optim.actor.name=adamw",
         "optim.critic.name=adamw",        "optim.actor.lr=1e-3",
@@ -50,11 +56,10 @@ class JobHandOver : public JobRun {
   }
 
   static std::string run(const LayoutCase& of, int64_t below,
-                         const std::vector<std::string>& more = {}) {
-    const std::string name = cat("hand-over-", of.name, "-", below);
-    const std::string whole = cat("hand-over-", of.name, "-0");
+                         const std::vector<std::string>& more = {}, const std::string& how = "") {
+    const std::string name = name_of(of, below, how), whole = name_of(of, 0, "");
     if (below > 0 && path_exists(path(whole))) same_kernels(whole, name);
-    finish(command_of(of, below, more));
+    finish(command_of(of, below, more, how));
     return name;
   }
 
@@ -92,6 +97,18 @@ TEST_F(JobHandOver, ChangesNoBit) {
       expect_same_metrics(whole, handed);
     }
   }
+}
+
+// Where tokens move without their caches, and replicas take more samples than they had, too.
+TEST_F(JobHandOver, TokensAloneMayMove) {
+  const LayoutCase of = hand_over_cases().front();
+  const std::string whole = run(of, 0);
+  const std::string handed = run(of, 6, {}, ", migrate_to_samples: 8, migrate_cache: false");
+  if (HasFatalFailure()) return;
+  EXPECT_GT(migrated(handed), 0);
+  EXPECT_EQ(*read_file(path(whole + "/rollouts.jsonl")),
+            *read_file(path(handed + "/rollouts.jsonl")));
+  EXPECT_EQ(state_of(whole), state_of(handed));
 }
 
 // A rank that dies while samples move ends the job, and the job goes on from its last checkpoint.
