@@ -240,7 +240,8 @@ Result<EmulatedClock> choose_clock(Communicator& everyone, const EmulatedRank& r
 Status check_emulated_devices(const Program& program) {
   if (program.scoring.is_on())
     return invalid_input(
-        "device: emulated: fusion.migrate_below_samples is not emulated yet; set it to 0, or run the "
+        "device: emulated: fusion.migrate_below_samples is not emulated yet; set it to 0, or run "
+        "the "
         "plan on device: cpu");
   if (program.ranks.size() <= static_cast<size_t>(kMostRanks)) return ok_status();
   return invalid_input(cat("device: emulated: the plan is for ", program.ranks.size(),
