@@ -101,7 +101,8 @@ TEST_F(JobHandOver, ChangesNoBit) {
 
 // Where tokens move without their caches, and replicas take more samples than they had, too.
 TEST_F(JobHandOver, TokensAloneMayMove) {
-  const LayoutCase of = hand_over_cases().front();
+  LayoutCase of = hand_over_cases().front();
+  of.name = "tokens";
   const std::string whole = run(of, 0);
   const std::string handed = run(of, 6, {}, ", migrate_to_samples: 8, migrate_cache: false");
   if (HasFatalFailure()) return;
