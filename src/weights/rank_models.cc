@@ -189,14 +189,19 @@ Status RankModels::begin_move(int32_t entry) {
   return moves_.back().move->start().at(cat("weights of ", to.role));
 }
 
+// One that shares out sequences, if there is one: a generation runs on its model all the same.
 CallId RankModels::user_of(int32_t copy) const {
+  std::optional<CallId> first;
   for (size_t i = 0; i < program_.calls.size(); ++i) {
     if (program_.calls[i].copy != copy) continue;
     const Call& call = program_.graph.calls[i];
     if (call.kind == CallKind::kFollow) return home_call(program_.graph, RoleId{call.function});
-    return CallId{static_cast<int32_t>(i)};
+    const CallId id{static_cast<int32_t>(i)};
+    if (program_.calls[i].strategy.sequence_parallel) return id;
+    if (!first) first = id;
   }
-  BRAID_CHECK(false, "a copy is there for a call");
+  BRAID_CHECK(first.has_value(), "a copy is there for a call");
+  return *first;
 }
 
 RankModels::OpenMove* RankModels::open_move(int32_t entry) {
