@@ -80,8 +80,9 @@ def picture(calls):
     return "\n".join([head, style, f'<rect class="page" x="0.5" y="0.5" width="{width - 1}" height="{height - 1:.0f}" rx="8"/>', title, *body, "</svg>"]) + "\n"
 
 
-def main():
-    out, drawn = Path(sys.argv[2]), picture(steps(Path(sys.argv[1]).resolve()))
+def main(draw):
+    """Writes what `draw` makes of BRAID's path to OUT.svg, or compares."""
+    out, drawn = Path(sys.argv[2]), draw(Path(sys.argv[1]).resolve())
     if "--check" in sys.argv:
         if not out.exists() or out.read_text() != drawn:
             sys.exit(f"{out}: is not what {sys.argv[0]} draws; run it without --check")
@@ -90,4 +91,4 @@ def main():
 
 
 if __name__ == "__main__":
-    main()
+    main(lambda braid: picture(steps(braid)))

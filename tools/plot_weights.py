@@ -7,10 +7,9 @@ Usage: plot_weights.py BRAID OUT.svg [--check]     --check writes nothing and fa
 """
 import re
 import subprocess
-import sys
 from pathlib import Path
 
-from plot_graph import DARK, STYLE
+from plot_graph import DARK, STYLE, main
 
 ROOT = Path(__file__).resolve().parent.parent
 COMMAND = ["train", "examples/cluster/grpo.yaml", "plan.file=examples/cluster/two_ranks.plan.yaml", "--print-program"]
@@ -68,14 +67,5 @@ def picture(sent):
     return "\n".join([head, style, f'<rect class="page" x="0.5" y="0.5" width="{width - 1}" height="{height - 1}" rx="8"/>', title, *body, "</svg>"]) + "\n"
 
 
-def main():
-    out, drawn = Path(sys.argv[2]), picture(messages(Path(sys.argv[1]).resolve()))
-    if "--check" in sys.argv:
-        if not out.exists() or out.read_text() != drawn:
-            sys.exit(f"{out}: is not what {sys.argv[0]} draws; run it without --check")
-    else:
-        out.write_text(drawn)
-
-
 if __name__ == "__main__":
-    main()
+    main(lambda braid: picture(messages(braid)))

@@ -128,7 +128,6 @@ int64_t Generation::left(const SampleStore& store) const {
 
 SampleProgress Generation::progress(const SampleStore& store, size_t row) const {
   SampleProgress out;
-  out.prompt = static_cast<int64_t>((**store.tokens("prompt_ids"))[row].size());
   const Generated* const done = finished(store, row);
   out.finished = done != nullptr;
   out.produced = out.finished ? static_cast<int64_t>(done->response_ids.size())

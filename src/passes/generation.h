@@ -49,7 +49,8 @@ class Generation {
   void abandon();
   bool drained() const { return !engine_ || engine_->drained(); }
 
-  // Of the rows that are not written yet: how many have not finished, and how far each is.
+  // Of the rows that are not written yet: how many have not finished, and how far each is, without
+  // its prompt.
   int64_t left(const SampleStore& store) const;
   SampleProgress progress(const SampleStore& store, size_t row) const;
   // Writes what the call says of these rows, which have finished: their tokens, whether they were

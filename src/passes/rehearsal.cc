@@ -74,6 +74,7 @@ at::Tensor Rehearsal::take(int64_t bytes) {
 }
 
 Status Rehearsal::run() {
+  BRAID_ASSIGN(prompt_tokens_, longest_prompt());
   at_ = "copies of weights for roles that stay as they are";
   const at::Tensor copies = take(frozen_copy_bytes(models_.roles(), config_));
   BRAID_TRY(run_list(program_, static_cast<size_t>(rank()), *this, [](const Call&, double) {}));
@@ -151,7 +152,6 @@ Result<int64_t> Rehearsal::longest_prompt() const {
 
 // As many samples as a step has, with prompts as long as they may be; those of a group are alike.
 Status Rehearsal::begin_samples() {
-  BRAID_ASSIGN(const int64_t prompt, longest_prompt());
   const Call& fetch = program_.graph.calls.front();
   const int64_t of_prompt = generates(program_.graph) ? config_.rollout.samples_per_prompt : 1;
   const int64_t copies = fetch.function == "pairs" ? 2 : of_prompt;
@@ -160,7 +160,7 @@ Status Rehearsal::begin_samples() {
   for (int64_t p = 0; p < config_.rollout.prompts_per_step; ++p)
     for (int64_t k = 0; k < copies; ++k) {
       samples.push_back({SampleId{p * copies + k}, GroupId{p}, "", Json::object(), {}});
-      prompts.emplace_back(prompt, 0);
+      prompts.emplace_back(prompt_tokens_, 0);
       // Prompts of two groups differ, or they would be computed once.
       int64_t rest = p;
       for (int32_t& token : prompts.back()) token = static_cast<int32_t>(rest % 2), rest /= 2;

@@ -91,6 +91,7 @@ class Rehearsal : public Executor {
   Generation generation_;
   Inference inference_;
   Training training_;
+  int64_t prompt_tokens_ = 1;
   Deal deal_;  // of the open call
   Shortage shortage_;
   std::string at_;

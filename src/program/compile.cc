@@ -124,14 +124,12 @@ class PlanCompiler {
         bring_weights(scorer);
       }
     run({generate}, SamplePart::kEarly);
-    std::vector<int32_t> handed;
-    for (size_t rank = 0; rank < program_.ranks.size(); ++rank) handed.push_back(-1);
+    handed_.assign(program_.ranks.size(), -1);
     for (const DeviceId rank : compiled(all_ranks())) {
       std::vector<InstructionId> after = end_on(generate, rank.value);
-      handed[rank.value] =
+      handed_[rank.value] =
           append(rank, {OpKind::kHandOver, generate, ExitCondition::kNone, std::move(after)}).value;
     }
-    handed_ = std::move(handed);
     for (const CallId scorer : scorers) exchange_early(generate, scorer);
     run({generate}, SamplePart::kLate);
     for (const CallId scorer : scorers) {
@@ -522,8 +520,7 @@ class PlanCompiler {
   // is priced alone, those of the call and of later ones of its step.
   std::vector<DeviceId> share_members(CallId id) const {
     std::set<DeviceId> out;
-    for (size_t rank = 0; steps_.empty() && rank < program_.ranks.size(); ++rank)
-      out.insert(DeviceId{static_cast<int32_t>(rank)});
+    if (steps_.empty()) return all_ranks();
     for (size_t i = id.value; i < steps_.size(); ++i)
       if (steps_[i] == steps_[id.value])
         for (const DeviceId rank : program_.calls[i].mesh.devices) out.insert(rank);

@@ -4,6 +4,7 @@
 #include <numeric>
 #include <set>
 
+#include "base/contains.h"
 #include "program/expand.h"
 
 namespace braid::inline program {
@@ -11,10 +12,6 @@ namespace {
 
 constexpr const char* kCut = "truncated";             // which responses were cut
 constexpr const char* kSampled = "sampler_logprobs";  // those of the generation engine
-
-bool contains(const std::vector<std::string>& names, const std::string& name) {
-  return std::find(names.begin(), names.end(), name) != names.end();
-}
 
 // A name without the step that an unrolled graph gives it, and that step.
 std::string base_name(const std::string& name) { return name.substr(0, name.find('@')); }

@@ -68,6 +68,15 @@ Deal deal_on(std::vector<DealSample> samples, const SampleRows& rows, Strategy s
   return out;
 }
 
+// The rows of both, in order.
+std::vector<SampleRows> both(std::vector<SampleRows> a, const std::vector<SampleRows>& b) {
+  for (size_t i = 0; i < a.size(); ++i) {
+    a[i].insert(a[i].end(), b[i].begin(), b[i].end());
+    std::sort(a[i].begin(), a[i].end());
+  }
+  return a;
+}
+
 }  // namespace
 
 std::vector<CallId> early_scorers(const Graph& graph, CallId generate,
@@ -128,6 +137,17 @@ HandOver hand_over(const std::vector<SampleProgress>& samples, const std::vector
   return out;
 }
 
+std::vector<SampleRows> generated_rows(const HandOver& handed, SamplePart part) {
+  if (part == SamplePart::kEarly) return handed.finished;
+  return part == SamplePart::kLate ? handed.left : both(handed.finished, handed.left);
+}
+
+DeviceId counterpart(const CallPlacement& generate, DeviceId rank, int32_t replica) {
+  GridPosition at = position_in(generate, rank);
+  at.dp_rank = replica;
+  return generate.mesh.devices[mesh_index(generate.strategy, at)];
+}
+
 std::vector<bool> free_ranks(const CallPlacement& scorer, const CallPlacement& generate,
                              const HandOver& handed) {
   std::set<DeviceId> busy;
@@ -150,5 +170,7 @@ PartDeals deal_parts(const std::vector<DealSample>& samples, const Strategy& str
   return {deal_on(samples, any ? handed.early : SampleRows{}, strategy, options, free),
           deal_on(samples, later, strategy, options, std::vector<bool>(strategy.dp, true))};
 }
+
+Deal joined(const PartDeals& parts) { return {{}, both(parts.early.owned, parts.late.owned)}; }
 
 }  // namespace braid::inline program

@@ -64,6 +64,12 @@ struct HandOver {
 HandOver hand_over(const std::vector<SampleProgress>& samples, const std::vector<SampleRows>& owned,
                    const ReplicaLimits& limits);
 
+// What each replica has generated, by replica: before the hand-over, from there on, or in all.
+std::vector<SampleRows> generated_rows(const HandOver& handed, SamplePart part);
+// The rank of a replica that has the place which `rank` has in its own: both hold the same of a
+// cache. REQUIRES: the rank generates.
+DeviceId counterpart(const CallPlacement& generate, DeviceId rank, int32_t replica);
+
 // Whether a data-parallel rank of a scorer has no rank that generates on.
 std::vector<bool> free_ranks(const CallPlacement& scorer, const CallPlacement& generate,
                              const HandOver& handed);
@@ -76,5 +82,7 @@ struct PartDeals {
 PartDeals deal_parts(const std::vector<DealSample>& samples, const Strategy& strategy,
                      const DealOptions& options, const std::vector<bool>& free,
                      const HandOver& handed);
+// What its ranks own of both; without mini-batches.
+Deal joined(const PartDeals& parts);
 
 }  // namespace braid::inline program

@@ -2,19 +2,12 @@
 
 #include <algorithm>
 
+#include "base/contains.h"
 #include "base/text.h"
 #include "program/exchange.h"
 
 namespace braid::inline program {
 namespace {
-
-bool contains(const std::vector<std::string>& names, const std::string& name) {
-  return std::find(names.begin(), names.end(), name) != names.end();
-}
-
-bool has(const std::vector<DeviceId>& devices, DeviceId device) {
-  return std::find(devices.begin(), devices.end(), device) != devices.end();
-}
 
 // Whether some rank of the reader may lack what the producer writes: they are not one rank alone.
 bool on_several(const Program& program, CallId producer, CallId reader) {
@@ -124,7 +117,7 @@ class FieldWalk {
   Status give(const Exchange& exchange) const {
     const CallId from = exchange.producer;
     if (exchange.part == SamplePart::kEarly && handed_) return ok_status();
-    if (ended_[from.value] || !has(program_.calls[from.value].mesh.devices, self_))
+    if (ended_[from.value] || !contains(program_.calls[from.value].mesh.devices, self_))
       return ok_status();
     return invalid_input(cat("gives away what ", name(from), " writes before that"));
   }

@@ -56,13 +56,7 @@ const Deal& CallRows::deal(CallId call, int64_t step, SamplePart part) {
   const auto known = deals_.find({call.value, part});
   if (known != deals_.end()) return known->second;
   if (part == SamplePart::kAll && in_parts(call)) {
-    Deal both{{}, deal(call, step, SamplePart::kEarly).owned};
-    const Deal& late = deal(call, step, SamplePart::kLate);
-    for (size_t rank = 0; rank < both.owned.size(); ++rank) {
-      SampleRows& rows = both.owned[rank];
-      rows.insert(rows.end(), late.owned[rank].begin(), late.owned[rank].end());
-      std::sort(rows.begin(), rows.end());
-    }
+    Deal both = joined({deal(call, step, SamplePart::kEarly), deal(call, step, SamplePart::kLate)});
     return deals_.emplace(std::pair(call.value, part), std::move(both)).first->second;
   }
   const auto lowered = micro_tokens_.find(call.value);
@@ -138,27 +132,16 @@ std::optional<int64_t> CallRows::cut_smaller(CallId call, int64_t step, size_t m
   return std::nullopt;
 }
 
-// Of the generation that was handed over.
-std::vector<SampleRows> CallRows::generated_by_rank(CallId call, SamplePart part) const {
-  const CallPlacement& where = program_.calls[call.value];
-  std::vector<SampleRows> out(program_.ranks.size());
-  for (size_t i = 0; i < where.mesh.devices.size(); ++i) {
-    const int replica = grid_position(where.strategy, i).dp_rank;
-    SampleRows& rows = out[where.mesh.devices[i].value];
-    if (part != SamplePart::kLate) rows = handed_->finished[replica];
-    if (part != SamplePart::kEarly)
-      rows.insert(rows.end(), handed_->left[replica].begin(), handed_->left[replica].end());
-    std::sort(rows.begin(), rows.end());
-  }
-  return out;
-}
-
 std::vector<SampleRows> CallRows::by_rank(CallId call, int64_t step, SamplePart part) {
   const Call& entry = program_.graph.calls[call.value];
-  if (entry.kind == CallKind::kGenerate && in_parts(call)) return generated_by_rank(call, part);
   const auto samples = static_cast<int64_t>(store_.size());
   const bool dealt = uses_model(entry) && entry.kind != CallKind::kGenerate;
-  const Deal* const deal = dealt ? &this->deal(call, step, part) : nullptr;
+  const Deal* deal = dealt ? &this->deal(call, step, part) : nullptr;
+  Deal generated;
+  if (entry.kind == CallKind::kGenerate && in_parts(call)) {
+    generated.owned = generated_rows(*handed_, part);
+    deal = &generated;
+  }
   if (placed()) return rows_by_rank(program_, call, samples, deal);
   return {deal != nullptr ? deal->owned.front() : deal_requests(samples, alone_.strategy).front()};
 }

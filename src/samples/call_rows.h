@@ -87,7 +87,6 @@ class CallRows {
   Deal deal_anew(CallId call, int64_t step, int64_t micro_tokens, SamplePart part) const;
   Deal deal_part(const std::vector<DealSample>& samples, CallId call, const Strategy& strategy,
                  const DealOptions& options, SamplePart part) const;
-  std::vector<SampleRows> generated_by_rank(CallId call, SamplePart part) const;
   bool in_parts(CallId call) const { return handed_ && runs_in_parts(program_, call); }
   bool placed() const { return !program_.calls.empty(); }
   const CallPlacement& placement(CallId call) const {

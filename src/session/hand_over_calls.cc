@@ -90,15 +90,15 @@ Status HandOverCalls::hand_over(CallId id) {
   const WorkSection section;
   const Call& call = step_.call(id);
   const Strategy& strategy = step_.program.calls[id.value].strategy;
-  BRAID_ASSIGN(progress_, share_progress(id));
+  BRAID_ASSIGN(const std::vector<SampleProgress> progress, share_progress(id));
   const RolloutConfig& rollout = step_.config.rollout;
   const auto samples = static_cast<int64_t>(step_.store.size());
   const ReplicaLimits limits =
       going_on({rollout.max_concurrent, rollout.kv_budget_tokens, rollout.max_response_length},
                samples, strategy.dp, step_.program.scoring.most);
-  const HandOver handed = braid::hand_over(progress_, deal_requests(samples, strategy), limits);
-  std::vector<int64_t> lens(progress_.size(), 0);
-  for (const int32_t row : handed.early) lens[row] = progress_[row].produced;
+  const HandOver handed = braid::hand_over(progress, deal_requests(samples, strategy), limits);
+  std::vector<int64_t> lens(progress.size(), 0);
+  for (const int32_t row : handed.early) lens[row] = progress[row].produced;
   step_.store.set_lens_of(call, std::move(lens));
   step_.rows.hand_over(handed);
   if (step_.rank() == 0) {
@@ -108,30 +108,27 @@ Status HandOverCalls::hand_over(CallId id) {
   if (!step_.takes_part(id)) return ok_status();
   BRAID_TRY(generation_.write(
       step_.store, step_.rows.mine(id, step_.position.step, step_.rank(), SamplePart::kEarly)));
-  return migrate(id, handed);
+  return migrate(id, handed, progress);
 }
 
-// Ranks of equal places in two replicas hold the same of a cache.
-Status HandOverCalls::migrate(CallId call, const HandOver& handed) {
+Status HandOverCalls::migrate(CallId call, const HandOver& handed,
+                              const std::vector<SampleProgress>& progress) {
   const CallPlacement& where = step_.program.calls[call.value];
-  GridPosition at = step_.rows.at(call, step_.rank());
-  const int own = at.dp_rank;
-  const auto peer = [&](int32_t replica) {
-    at.dp_rank = replica;
-    return where.mesh.devices[mesh_index(where.strategy, at)];
-  };
+  const int own = step_.rows.dp_rank(call, step_.rank());
+  const DeviceId self{static_cast<int32_t>(step_.rank())};
   for (const SampleMove& move : handed.moves)
-    if (move.from == own) BRAID_TRY(give(move, peer(move.to)));
+    if (move.from == own) BRAID_TRY(give(move.row, counterpart(where, self, move.to)));
   for (const SampleMove& move : handed.moves)
-    if (move.to == own) BRAID_TRY(take(move, progress_[move.row], peer(move.from)));
+    if (move.to == own)
+      BRAID_TRY(take(move.row, progress[move.row].produced, counterpart(where, self, move.from)));
   for (auto& [tensor, pending] : sending_) BRAID_TRY(pending.wait());
   sending_.clear();
   return ok_status();
 }
 
-Status HandOverCalls::give(const SampleMove& move, DeviceId to) {
+Status HandOverCalls::give(size_t row, DeviceId to) {
   Communicator& everyone = *step_.exchange.everyone();
-  BRAID_ASSIGN(Engine::Exported left, generation_.give(step_.store, move.row));
+  BRAID_ASSIGN(Engine::Exported left, generation_.give(step_.store, row));
   if (!step_.program.scoring.cache) left.kv.clear();
   const int64_t cached = left.kv.empty() ? 0 : left.kv.front().keys.size(0);
   const auto send = [&](const at::Tensor& tensor, int32_t channel, const char* name) {
@@ -146,13 +143,13 @@ Status HandOverCalls::give(const SampleMove& move, DeviceId to) {
   return ok_status();
 }
 
-Status HandOverCalls::take(const SampleMove& move, const SampleProgress& progress, DeviceId from) {
+Status HandOverCalls::take(size_t row, int64_t produced, DeviceId from) {
   Communicator& everyone = *step_.exchange.everyone();
-  const at::Tensor tokens = at::empty({1 + 2 * progress.produced}, at::kInt);
+  const at::Tensor tokens = at::empty({1 + 2 * produced}, at::kInt);
   BRAID_TRY(everyone.receive(tokens, from.value, kTokensChannel, "tokens of a sample").wait());
   Generated drawn;
-  drawn.sample = step_.store.sample(move.row).id;
-  drawn.prompt_ids = (**step_.store.tokens("prompt_ids"))[move.row];
+  drawn.sample = step_.store.sample(row).id;
+  drawn.prompt_ids = (**step_.store.tokens("prompt_ids"))[row];
   const int64_t cached = unpack(tokens, &drawn);
   std::vector<KvLayer> kv;
   if (cached > 0) {
@@ -168,7 +165,7 @@ Status HandOverCalls::take(const SampleMove& move, const SampleProgress& progres
         begin += each;
       }
   }
-  return generation_.take(step_.store, move.row, std::move(drawn), std::move(kv));
+  return generation_.take(step_.store, row, std::move(drawn), std::move(kv));
 }
 
 }  // namespace braid::inline session

@@ -33,9 +33,10 @@ class HandOverCalls {
 
  private:
   Result<std::vector<SampleProgress>> share_progress(CallId call);
-  Status migrate(CallId call, const HandOver& handed);
-  Status give(const SampleMove& move, DeviceId to);
-  Status take(const SampleMove& move, const SampleProgress& progress, DeviceId from);
+  Status migrate(CallId call, const HandOver& handed, const std::vector<SampleProgress>& progress);
+  Status give(size_t row, DeviceId to);
+  // One that has got so many new tokens.
+  Status take(size_t row, int64_t produced, DeviceId from);
 
   const StepContext& step_;
   Generation& generation_;
@@ -44,7 +45,6 @@ class HandOverCalls {
   std::optional<Pending> counting_;
   bool few_left_ = false;
   std::vector<std::pair<at::Tensor, Pending>> sending_;
-  std::vector<SampleProgress> progress_;
 };
 
 }  // namespace braid::inline session

@@ -193,6 +193,13 @@ void StepSimulation::add_fused_pass(const PipelineOp& pass, CallRuns* call, Stag
   }
 }
 
+StepSimulation::OpEvent StepSimulation::event_of(const StageRun& run, const Op& op,
+                                                 const PassTasks& tasks, EventKind kind) {
+  const bool passes = op.kind == OpKind::kForward || op.kind == OpKind::kBackward;
+  return {tasks,  kind,    run.ops.call, run.at.dp_rank, run.at.stage, passes ? op.micro_batch : -1,
+          op.run, run.part};
+}
+
 void StepSimulation::add_passes(StageRun* run, const Works& works) {
   for (size_t i = run->begin; i < run->end; ++i) {
     const Op& op = run->ops.ops[i];
@@ -209,8 +216,7 @@ void StepSimulation::add_pass(StageRun* run, size_t index, const Work& work) {
   run->last = run->tasks[index] = tasks.last;
   const bool forward = op.kind == OpKind::kForward;
   if (!forward && op.minibatch == 0) run->window_s = seconds;
-  remember_op({tasks, forward ? EventKind::kForward : EventKind::kBackward, id, run->at.dp_rank,
-               run->at.stage, op.micro_batch, op.run, run->part},
+  remember_op(event_of(*run, op, tasks, forward ? EventKind::kForward : EventKind::kBackward),
               seconds);
   remember_pass(*run, op, tasks, work.batch);
 }
@@ -325,15 +331,7 @@ void StepSimulation::finish_minibatch(std::vector<StageRun>* runs,
         wait_for_devices(run, update);
         if (!std::exchange(run.updated, true)) wait_for_optimizer(run, update);
         run.last = run.tasks[at] = update;
-        remember_op({{update, update},
-                     EventKind::kOptimizer,
-                     id,
-                     run.at.dp_rank,
-                     run.at.stage,
-                     -1,
-                     op.run,
-                     run.part},
-                    update_s);
+        remember_op(event_of(run, op, {update, update}, EventKind::kOptimizer), update_s);
         const Strategy& s = prices_.cost(id).strategy();
         instructions_ += 2 * s.cp * s.tp;  // agreement, end of the body
       } else if (op.group >= 0) {
@@ -341,15 +339,7 @@ void StepSimulation::finish_minibatch(std::vector<StageRun>* runs,
         run.last = run.tasks[at] = add_joint(&run, op, seconds, &joints);
         if (op.kind == OpKind::kAllGather || op.kind == OpKind::kAllReduce ||
             op.kind == OpKind::kReduceScatter)
-          remember_op({{run.last, run.last},
-                       EventKind::kReduce,
-                       id,
-                       run.at.dp_rank,
-                       run.at.stage,
-                       -1,
-                       op.run,
-                       run.part},
-                      0);
+          remember_op(event_of(run, op, {run.last, run.last}, EventKind::kReduce), 0);
       }
     }
   }
@@ -363,7 +353,8 @@ void StepSimulation::expand_generate(CallId id, SamplePart part) {
   for (int dp_rank = 0; dp_rank < call.strategy.dp; ++dp_rank) {
     auto work = prices_.requests(id, dp_rank, part);
     // The cache stays what it was at the begin.
-    const int64_t budget = prices_.cache_budget(id, dp_rank, prices_.requests(id, dp_rank));
+    const int64_t budget = prices_.cache_budget(
+        id, dp_rank, part == SamplePart::kLate ? prices_.requests(id, dp_rank) : work);
     const int64_t most = part == SamplePart::kEarly ? prices_.handed()->rounds[dp_rank] : -1;
     if (dp_rank == 0 || part != SamplePart::kAll || budget != run.budget_tokens ||
         !same_work(work, run.work))

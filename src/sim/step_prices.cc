@@ -114,15 +114,9 @@ void StepPrices::deal_calls() {
     }
     const CallPlacement& where = program_.calls[i];
     const CallPlacement& generate = program_.calls[program_.scoring.generate.value];
-    const PartDeals& parts = parts_[id] =
-        deal_parts(samples(id), where.strategy, deal_options(problem_, call),
-                   free_ranks(where, generate, handed_->handed), handed_->handed);
-    deals_[i].owned = parts.early.owned;
-    for (size_t rank = 0; rank < parts.late.owned.size(); ++rank) {
-      SampleRows& rows = deals_[i].owned[rank];
-      rows.insert(rows.end(), parts.late.owned[rank].begin(), parts.late.owned[rank].end());
-      std::sort(rows.begin(), rows.end());
-    }
+    parts_[id] = deal_parts(samples(id), where.strategy, deal_options(problem_, call),
+                            free_ranks(where, generate, handed_->handed), handed_->handed);
+    deals_[i] = joined(parts_[id]);
   }
 }
 
@@ -139,15 +133,7 @@ std::vector<SampleRows> StepPrices::worked_on(CallId id, SamplePart part) const 
   if (!uses_model(call) || (generates && !handed_))
     return rows_by_rank(program_, id, samples, nullptr);
   if (!generates) return rows_by_rank(program_, id, samples, &deal(id, part));
-  Deal drawn;
-  for (size_t replica = 0; replica < handed_->handed.finished.size(); ++replica) {
-    SampleRows& rows = drawn.owned.emplace_back();
-    const SampleRows& early = handed_->handed.finished[replica];
-    const SampleRows& late = handed_->handed.left[replica];
-    if (part != SamplePart::kLate) rows = early;
-    if (part != SamplePart::kEarly) rows.insert(rows.end(), late.begin(), late.end());
-    std::sort(rows.begin(), rows.end());
-  }
+  const Deal drawn{{}, generated_rows(handed_->handed, part)};
   return rows_by_rank(program_, id, samples, &drawn);
 }
 

@@ -131,16 +131,14 @@ void StepSimulation::add_hand_over(DeviceId rank, int32_t index) {
   const CallPlacement& where = program_.calls[id.value];
   const TaskId end = ends_[rank.value][index] = tasks_.add(0);
   tasks_.wait(end, handed_);
-  GridPosition at = position_in(where, rank);
-  const int own = at.dp_rank;
+  const int own = position_in(where, rank).dp_rank;
   for (size_t i = 0; own >= 0 && i < moved_.size(); ++i) {
     const SampleMove& move = prices_.handed()->handed.moves[i];
     if (move.to != own) continue;
-    at.dp_rank = move.from;
     MessageEvent event;
     event.kind = EventKind::kExchange, event.call = id, event.instruction = index;
-    const DeviceId from = where.mesh.devices[mesh_index(where.strategy, at)];
-    const TaskId message = link_task(from, rank, prices_.moved_bytes(i), event);
+    const TaskId message =
+        link_task(counterpart(where, rank, move.from), rank, prices_.moved_bytes(i), event);
     tasks_.wait(message, handed_);
     tasks_.wait(end, message);
   }

@@ -145,6 +145,8 @@ class StepSimulation {
   bool take_minibatch(CallRuns* call, size_t step) const;
   void expand_fused(const FusedCalls& fused);
   void end_runs(const CallRuns& call);
+  static OpEvent event_of(const StageRun& run, const Op& op, const PassTasks& tasks,
+                          EventKind kind);
   void add_passes(StageRun* run, const Works& works);
   void add_pass(StageRun* run, size_t op, const Work& work);
   void add_fused_pass(const PipelineOp& pass, CallRuns* call, StageRun* run);

@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <cstdio>
 
+#include "base/contains.h"
 #include "base/text.h"
 #include "braid/commands.h"
 #include "braid/data/inputs.h"
@@ -15,15 +16,11 @@
 namespace braid {
 namespace {
 
-bool is_known(const AlgorithmOptions& algorithm) {
-  const std::vector<std::string> names = algorithm_names();
-  return std::find(names.begin(), names.end(), algorithm.name) != names.end();
-}
-
 // An unknown name is for the command to refuse: it knows which names it takes.
 Status check_algorithm(const Config& config) {
   BRAID_TRY(validate(config.algorithm));
-  const bool graph = config.plan.graph.empty() && is_known(config.algorithm);
+  const bool graph =
+      config.plan.graph.empty() && contains(algorithm_names(), config.algorithm.name);
   return graph ? make_graph(config.algorithm).status() : ok_status();
 }
 

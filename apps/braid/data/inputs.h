@@ -27,10 +27,9 @@ Status check_eval_data(const Config& config);
 // keys that the type of their entry does not read.
 Status check_reward_list(const std::vector<RewardConfig>& rewards, const YamlNode& list);
 
-// The child processes that log.command, log.wandb and log.mlflow ask for.
+// The child processes that log.command, log.wandb and log.mlflow ask for, which are not started.
+// Fails where a program is not there.
 Result<std::vector<CommandLogOptions>> log_commands(const Config& config);
-// Whether those programs are there, without starting them.
-Status check_log_programs(const Config& config);
 
 // Everything that can be found wrong before weights are loaded: device, folders, models and their
 // config.json, adapters, tokenizer, data, rewards, programs.

@@ -88,7 +88,10 @@ Status check_eval_data(const Config& config) {
 Result<std::vector<CommandLogOptions>> log_commands(const Config& config) {
   std::vector<CommandLogOptions> out;
   const std::string folder = run_folder(config);
-  if (!config.log.command.empty()) out.push_back({config.log.command});
+  if (!config.log.command.empty()) {
+    BRAID_TRY(check_program("log.command", config.log.command[0]));
+    out.push_back({config.log.command});
+  }
   for (const auto& [tracker, project] :
        {std::make_pair("wandb", config.log.wandb), std::make_pair("mlflow", config.log.mlflow)}) {
     if (project.empty()) continue;
@@ -102,17 +105,12 @@ Result<std::vector<CommandLogOptions>> log_commands(const Config& config) {
   return out;
 }
 
-Status check_log_programs(const Config& config) {
-  if (!config.log.command.empty()) BRAID_TRY(check_program("log.command", config.log.command[0]));
-  return log_commands(config).status();
-}
-
 Status check_run_inputs(const Config& config, const Graph& graph) {
   BRAID_TRY(check_threads(config.train.threads).at("train.threads"));
   BRAID_TRY(check_writable("run.dir", run_folder(config)));
   if (!config.checkpoint.dir.empty())
     BRAID_TRY(check_writable("checkpoint.dir", config.checkpoint.dir));
-  BRAID_TRY(check_log_programs(config));
+  BRAID_TRY(log_commands(config).status());
   std::vector<std::string> notes;
   BRAID_TRY(check_models(config, graph, std::nullopt, &notes));
   BRAID_ASSIGN(const RunData train, load_run_data(config, config.data.train, data_need(graph)));

@@ -202,8 +202,9 @@ Status run_rank(LoadedConfig loaded, PlannedRun planned, const TrainArguments& a
   const Program& program = planned.program;
   const bool leads = world == nullptr || world->global_rank() == 0;
   BRAID_TRY(restore_kernel_choices(config));
+  MetricsLogOptions options;
   if (leads) {
-    BRAID_TRY(check_log_programs(config));
+    BRAID_ASSIGN(options, log_options(config, run_folder(config)));
     BRAID_TRY(check_eval_data(config));
   }
   std::unique_ptr<Session> session;
@@ -226,7 +227,6 @@ Status run_rank(LoadedConfig loaded, PlannedRun planned, const TrainArguments& a
   BRAID_TRY(
       guarded([&] { return check_checkpoint_space(config, *session); }).at("room for checkpoints"));
   // What could still refuse the run comes before what an earlier one left goes.
-  BRAID_ASSIGN(const MetricsLogOptions options, log_options(config, run_folder(config)));
   warn_of_lost_checkpoints(config, *session);
   BRAID_ASSIGN(MetricsLog log, MetricsLog::open(options, session->step()));
   BRAID_TRY(begin_run(config));

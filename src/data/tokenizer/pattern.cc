@@ -8,6 +8,7 @@
 #include <string_view>
 #include <vector>
 
+#include "base/contains.h"
 #include "base/text.h"
 
 namespace braid::inline data {
@@ -32,10 +33,6 @@ const std::vector<std::string>& script_names() {
                                                  "Hangul",   "Hebrew",  "Hiragana", "Katakana",
                                                  "Latin",    "Thai"};
   return names;
-}
-
-bool contains(const std::vector<std::string>& names, const std::string& name) {
-  return std::find(names.begin(), names.end(), name) != names.end();
 }
 
 // PCRE2 10.40 and later take a bare script name for the script extensions.

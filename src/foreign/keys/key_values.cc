@@ -6,6 +6,7 @@
 #include <optional>
 #include <set>
 
+#include "base/contains.h"
 #include "base/text.h"
 #include "foreign/keys/names.h"
 
@@ -89,11 +90,6 @@ ForeignAdvice prompts_for(int64_t completions, const ForeignContext& context) {
   if (prompts * *group != completions)
     out.remark = cat("each with ", *group, " responses, so ", prompts * *group, " in all");
   return out;
-}
-
-bool knows(const ForeignContext& context, const std::string& algorithm) {
-  return std::find(context.algorithms.begin(), context.algorithms.end(), algorithm) !=
-         context.algorithms.end();
 }
 
 // What is called an estimator or a loss there, where it is an algorithm here.
@@ -274,7 +270,7 @@ ForeignAdvice two_betas(const std::string& value, const ForeignContext& context)
 
 ForeignAdvice estimator_to_algorithm(const std::string& value, const ForeignContext& context) {
   // OpenRLHF's name of REINFORCE++
-  const bool whitened = value == "reinforce" && knows(context, "reinforce_plus_plus");
+  const bool whitened = value == "reinforce" && contains(context.algorithms, "reinforce_plus_plus");
   return named_algorithm("estimator", whitened ? "reinforce_plus_plus" : value, context);
 }
 

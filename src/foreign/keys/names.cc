@@ -1,7 +1,6 @@
 #include "foreign/keys/names.h"
 
-#include <algorithm>
-
+#include "base/contains.h"
 #include "base/text.h"
 
 namespace braid::inline foreign_keys {
@@ -79,21 +78,17 @@ std::string folded(const std::string& name) {
   return out;
 }
 
-bool has(const std::vector<std::string>& names, const std::string& wanted) {
-  return std::find(names.begin(), names.end(), wanted) != names.end();
-}
-
 }  // namespace
 
 ForeignAdvice algorithm_advice(const std::string& name,
                                const std::vector<std::string>& algorithms) {
   const std::string plain = folded(name);
-  if (has(algorithms, plain)) return {Kind::kLines, cat("algorithm.name: ", plain)};
+  if (contains(algorithms, plain)) return {Kind::kLines, cat("algorithm.name: ", plain)};
   for (const AlgorithmName& entry : kNames) {
     if (plain != entry.theirs) continue;
     const std::string ours = entry.ours, more = entry.more;
     if (ours.empty()) return {Kind::kNothing, more};
-    if (!has(algorithms, ours)) return {};
+    if (!contains(algorithms, ours)) return {};
     return {Kind::kLines, cat("algorithm.name: ", ours, more.empty() ? "" : cat("' and '", more))};
   }
   return {};

@@ -166,25 +166,12 @@ void export_workload(Exporter& e) {
     e.lose(cat("staleness ", e.plan.staleness, "; async_train is one step"));
 }
 
-struct ExportedAlgorithm {
-  const char* name;
-  const char* estimator;
-};
-constexpr ExportedAlgorithm kAlgorithms[] = {
-    {"ppo", "gae"},
-    {"grpo", "group_norm"},
-    {"dr_grpo", "dr_grpo"},
-    {"rloo", "rloo"},
-    {"reinforce_plus_plus", "reinforce"},
-    {"reinforce_plus_plus_baseline", "reinforce_baseline"},
-};
-
 void export_estimator(Exporter& e) {
   const std::string& name = e.problem.graph.name;
   e.s.estimator = name;
-  for (const ExportedAlgorithm& entry : kAlgorithms)
-    if (name == entry.name) {
-      e.s.estimator = entry.estimator;
+  for (const OpenRlhfEstimator& entry : kOpenRlhfEstimators)
+    if (name == entry.ours) {
+      e.s.estimator = entry.theirs;
       return;
     }
   e.lose(cat("graph ", name));

@@ -16,31 +16,20 @@ namespace {
 using Notes = std::vector<std::string>;
 using S = OpenRlhfSettings;
 
-struct Estimator {
-  const char* theirs;
-  const char* ours;
-};
-constexpr Estimator kEstimators[] = {{"gae", "ppo"},
-                                     {"group_norm", "grpo"},
-                                     {"dr_grpo", "dr_grpo"},
-                                     {"rloo", "rloo"},
-                                     {"reinforce", "reinforce_plus_plus"},
-                                     {"reinforce_baseline", "reinforce_plus_plus_baseline"}};
-
-// Another name is that of a newer method, which scores groups as GRPO does.
+// Null for another name.
 const char* algorithm_of(const std::string& estimator) {
-  for (const Estimator& entry : kEstimators)
+  for (const OpenRlhfEstimator& entry : kOpenRlhfEstimators)
     if (estimator == entry.theirs) return entry.ours;
-  return "grpo";
+  return nullptr;
 }
 
 Result<Graph> graph_of(const S& s, Notes* notes) {
   AlgorithmOptions options;
   options.kl.coef = s.init_kl_coef;
-  options.name = algorithm_of(s.estimator);
-  const bool known = std::any_of(std::begin(kEstimators), std::end(kEstimators),
-                                 [&](const Estimator& e) { return s.estimator == e.theirs; });
-  if (!known)
+  const char* const known = algorithm_of(s.estimator);
+  // Another name is that of a newer method, which scores groups as GRPO does.
+  options.name = known != nullptr ? known : "grpo";
+  if (known == nullptr)
     notes->push_back(
         cat("advantage_estimator ", s.estimator, " is planned as GRPO: the nearest graph"));
   BRAID_ASSIGN(Graph graph, make_graph(options));

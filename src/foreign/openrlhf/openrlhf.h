@@ -35,6 +35,19 @@ struct OpenRlhfSettings {
   bool deepspeed_sleep = false, async_train = false;
 };
 
+// What both know by names of their own; each name stands once.
+struct OpenRlhfEstimator {
+  const char* theirs;
+  const char* ours;
+};
+inline constexpr OpenRlhfEstimator kOpenRlhfEstimators[] = {
+    {"gae", "ppo"},
+    {"group_norm", "grpo"},
+    {"dr_grpo", "dr_grpo"},
+    {"rloo", "rloo"},
+    {"reinforce", "reinforce_plus_plus"},
+    {"reinforce_baseline", "reinforce_plus_plus_baseline"}};
+
 const std::vector<foreign::SettingKey<OpenRlhfSettings>>& openrlhf_table();
 Result<ImportedPlan> import_openrlhf(const ForeignKeys& keys, const ImportOptions& options);
 ExportedConfig export_openrlhf(const PlanningProblem& problem, const ExecutionPlan& plan);
