@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <map>
 
+#include "base/contains.h"
 #include "base/text.h"
 #include "program/local_parts.h"
 
@@ -34,10 +35,6 @@ std::optional<double> share_before(const OpBody& body, const Interval& layers) {
 }
 
 namespace {
-
-bool contains(const std::vector<InstructionId>& ids, int32_t index) {
-  return std::find(ids.begin(), ids.end(), InstructionId{index}) != ids.end();
-}
 
 // Walks one list with what of each state is on its device.
 class ResidencyRun {
@@ -146,7 +143,7 @@ class ResidencyRun {
 
   Status waits_for(const Instruction& i, const std::vector<int32_t>& loads) const {
     for (const int32_t load : loads)
-      if (!contains(i.after, load) && !contains(i.within, load))
+      if (!contains(i.after, InstructionId{load}) && !contains(i.within, InstructionId{load}))
         return invalid_input(cat("does not wait for instruction ", load, ", which loads ",
                                  text(list_[load].detail)));
     return ok_status();
