@@ -8,6 +8,7 @@
 
 #include "base/text.h"
 #include "fuse/fuse.h"
+#include "program/fused_order.h"
 
 namespace braid::inline program {
 namespace {
@@ -214,7 +215,7 @@ Result<FusedOrder> solve(const PipelineProblem& problem, const Fusion& fusion) {
     order.emplace_back();
     for (const TimedPipelineOp& op : node) order.back().push_back(op.op);
   }
-  return order;
+  return order_of_messages(problem, order);
 }
 
 ScheduleOp pass_of(const PipelineOp& op, int pp) {
@@ -246,73 +247,6 @@ Status verify_places(const Program& program, const FusedCalls& fused, int c) {
   }
   return ok_status();
 }
-
-// Executes all nodes' lists, each op when what it waits for has been.
-class OrderRun {
- public:
-  explicit OrderRun(const FusedCalls& fused)
-      : fused_(fused), done_(fused.problem.pipelines.size()), next_(fused.order.size()) {
-    for (size_t i = 0; i < done_.size(); ++i) {
-      const Pipeline& pipeline = fused.problem.pipelines[i];
-      const auto passes = static_cast<size_t>(pipeline.num_stages()) * pipeline.micro_batches;
-      for (auto& kind : done_[i]) kind.assign(passes, false);
-    }
-  }
-
-  Status run() {
-    if (std::ssize(fused_.order) != fused_.problem.nodes)
-      return invalid_input("fused order: a list for every node");
-    for (bool moved = true; moved;) {
-      moved = false;
-      for (size_t node = 0; node < fused_.order.size(); ++node)
-        while (next_[node] < fused_.order[node].size()) {
-          const PipelineOp& op = fused_.order[node][next_[node]];
-          if (!exists(op, node))
-            return wrong(node, "is twice, unknown or on another node than its stage");
-          if (!ready(op)) break;
-          of(op, op.kind, op.stage) = true;
-          ++next_[node], moved = true;
-        }
-    }
-    for (size_t node = 0; node < fused_.order.size(); ++node)
-      if (next_[node] < fused_.order[node].size())
-        return wrong(node, "waits for what waits for it, or for what is missing");
-    for (const auto& pipeline : done_)
-      for (const auto& kind : pipeline)
-        if (std::find(kind.begin(), kind.end(), false) != kind.end())
-          return invalid_input("fused order: a pass is missing");
-    return ok_status();
-  }
-
- private:
-  Status wrong(size_t node, const char* what) const {
-    return invalid_input(cat("fused order: node ", node, ", pass ", next_[node], ": ", what));
-  }
-  std::vector<bool>::reference of(const PipelineOp& op, PassKind kind, int32_t stage) {
-    const int32_t micro_batches = fused_.problem.pipelines[op.pipeline].micro_batches;
-    return done_[op.pipeline][kind == PassKind::kForward ? 0 : 1]
-                [static_cast<size_t>(stage) * micro_batches + op.micro_batch];
-  }
-  bool exists(const PipelineOp& op, size_t node) {
-    if (op.pipeline < 0 || op.pipeline >= std::ssize(done_) || op.kind == PassKind::kWeight)
-      return false;
-    const Pipeline& pipeline = fused_.problem.pipelines[op.pipeline];
-    return op.stage >= 0 && op.stage < pipeline.num_stages() && op.micro_batch >= 0 &&
-           op.micro_batch < pipeline.micro_batches &&
-           pipeline.stages[op.stage] == static_cast<int32_t>(node) && !of(op, op.kind, op.stage);
-  }
-  bool ready(const PipelineOp& op) {
-    if (op.kind == PassKind::kForward)
-      return op.stage == 0 || of(op, PassKind::kForward, op.stage - 1);
-    const bool last = op.stage + 1 == fused_.problem.pipelines[op.pipeline].num_stages();
-    return of(op, PassKind::kForward, op.stage) &&
-           (last || of(op, PassKind::kBackward, op.stage + 1));
-  }
-
-  const FusedCalls& fused_;
-  std::vector<std::array<std::vector<bool>, 2>> done_;  // [pipeline][forward, backward]
-  std::vector<size_t> next_;                            // [node]
-};
 
 }  // namespace
 
@@ -393,7 +327,7 @@ bool fits_order(const Deal& deal, const Strategy& strategy) {
 
 Status verify_order(const Program& program, const FusedCalls& fused) {
   for (int c = 0; c < 2; ++c) BRAID_TRY(verify_places(program, fused, c));
-  return OrderRun(fused).run();
+  return verify_order(fused.problem, fused.order);
 }
 
 }  // namespace braid

@@ -9,6 +9,8 @@
 #include "base/text.h"
 #include "plan/plan_text.h"
 #include "plan/test_problem.h"
+#include "program/fused_order.h"
+#include "program/verify_ops.h"
 
 namespace braid::inline program {
 namespace {
@@ -116,6 +118,61 @@ TEST_F(FusedTest, UnifiesDifferentTensorParallelSizes) {
   EXPECT_EQ(program->fused[0].problem.pipelines.size(), 2);
   expect_same_ops(*program, {deal_of(*program, program->fused[0].calls[0]),
                              deal_of(*program, program->fused[0].calls[1])});
+}
+
+// Two messages of different parts between one pair of ranks are taken as they are sent, in whatever
+// order the passes were found to be best.
+TEST_F(FusedTest, MessagesOfInterleavedPartsMeet) {
+  // Actor's and critic's micro-batches, and parts of a stage: orders that cross in both channels.
+  const std::vector<std::array<int, 3>> cases = {{4, 2, 2}, {4, 2, 4}, {8, 4, 4}, {16, 2, 2}};
+  for (const auto& [actor_batches, critic_batches, interleave] : cases) {
+    Strategy actor = train(1, 4, 2, actor_batches), critic = train(1, 4, 2, critic_batches);
+    actor.interleave = critic.interleave = interleave;
+    plan_.fusion.units = 1;
+    layouts({"", mesh_of({0, 1, 2, 3, 4, 5, 6, 7}), actor},
+            {"", mesh_of({4, 5, 6, 7, 0, 1, 2, 3}), critic});
+    const auto program = compile(plan_, problem_);
+    ASSERT_TRUE(program.ok()) << program.status().message();
+    const std::array<Deal, 2> deals = {deal_of(*program, program->fused[0].calls[0]),
+                                       deal_of(*program, program->fused[0].calls[1])};
+    expect_same_ops(*program, deals);
+    for (int c = 0; c < 2; ++c) {
+      const CallFrame frame = call_frame(*program, program->fused[0].calls[c]);
+      std::vector<Expansion> ranks;
+      for (const DeviceId rank : frame.where->mesh.devices)
+        ranks.push_back(expand(frame, rank, deals[c]));
+      const Status ok = verify_ops(frame, ranks, deals[c]);
+      EXPECT_TRUE(ok.ok()) << ok.message();
+    }
+  }
+}
+
+// One node runs parts 0 and 2, the other parts 1 and 3. The first sends its part 2 on before its
+// part 0; the second wants them the other way round.
+TEST(FusedOrder, TakesMessagesAsTheyAreSent) {
+  PipelineProblem problem;
+  problem.nodes = 2;
+  Pipeline pipeline;
+  pipeline.stages = {0, 1, 0, 1};
+  pipeline.micro_batches = 2;
+  pipeline.forward = pipeline.backward = pipeline.memory = {1, 1, 1, 1};
+  problem.pipelines = {pipeline};
+  const auto f = [](int stage, int micro_batch) {
+    return PipelineOp{0, micro_batch, stage, PassKind::kForward};
+  };
+  const auto b = [](int stage, int micro_batch) {
+    return PipelineOp{0, micro_batch, stage, PassKind::kBackward};
+  };
+  const FusedOrder fits = {
+      {f(0, 0), f(2, 0), f(0, 1), f(2, 1), b(2, 0), b(2, 1), b(0, 0), b(0, 1)},
+      {f(1, 0), f(3, 0), f(1, 1), f(3, 1), b(3, 0), b(3, 1), b(1, 0), b(1, 1)}};
+  EXPECT_EQ(verify_order(problem, fits).message(), "");
+  EXPECT_EQ(*order_of_messages(problem, fits), fits);
+  FusedOrder crossed = fits;
+  std::swap(crossed[1][1], crossed[1][2]);  // part 1 of the second micro-batch, then part 3
+  EXPECT_THAT(verify_order(problem, crossed).message(),
+              HasSubstr("node 1, pass 1: takes a message before one that was sent earlier"));
+  EXPECT_EQ(*order_of_messages(problem, crossed), fits);
 }
 
 TEST_F(FusedTest, SeveralGroupsAreAlike) {
