@@ -33,6 +33,8 @@ PARTS = {
     "rank_kills": ("runs", "JobKilledRun.*Rank*:JobKilledRun.Torchrun*:JobLaunchers.*"),
     "failures": ("runs", "*FailedRun.*"),
     "memory": ("runs", "JobMemory.*"),
+    "layouts": ("runs", "JobProcess.*"),
+    "fused": ("runs", "JobFused.*:JobHandOver.*"),
 }
 OWN_KEYS = {"name", "file", "line", "status", "result", "timestamp", "time", "classname", "value_param", "type_param", "failures"}
 
