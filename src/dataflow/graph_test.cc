@@ -199,8 +199,8 @@ TEST(Graph, DpoNeedsItsReferenceWithoutKlPenalty) {
 TEST(Graph, LossesOnPairsCompareSamples) {
   for (const std::string& name : algorithm_names()) {
     bool compares = false;
-    for (const Call& call : make_graph(named(name, 0))->calls)
-      compares = compares || call.compares_samples;
+    const Graph graph = *make_graph(named(name, 0));
+    for (const Call& call : graph.calls) compares = compares || call.compares_samples;
     EXPECT_EQ(compares, name == "rm" || name == "dpo" || name == "orpo" || name == "online_dpo")
         << name;
   }

@@ -7,6 +7,7 @@
 
 #include "base/text.h"
 #include "device/device_copy.h"
+#include "host/file.h"
 #include "host/sha256.h"
 #include "nn/model_parts.h"
 #include "plan/make_problem.h"
@@ -18,6 +19,7 @@ namespace {
 using Tensors = std::vector<std::pair<std::string, at::Tensor>>;
 
 constexpr int64_t kBlockBytes = int64_t{4} << 20;
+constexpr const char* kLibraryOf = "library of ";
 
 // Digests of the blocks of a tensor, one after another.
 std::string block_digests(const at::Tensor& tensor) {
@@ -84,6 +86,19 @@ Json frozen_fingerprints(const Config& config, const Roles& roles, const RewardM
   return out;
 }
 
+Result<Json> own_function_fingerprints(const Config& config) {
+  Json out = Json::object();
+  const std::pair<const char*, std::string> functions[] = {
+      {"algorithm.loss", config.algorithm.loss},
+      {"algorithm.advantages", config.algorithm.advantages}};
+  for (const auto& [key, path] : functions) {
+    if (path.empty()) continue;
+    BRAID_ASSIGN(const std::string bytes, read_file(path).at(key));
+    out[cat(kLibraryOf, key)] = {{"key", key}, {"sha256", sha256_hex(bytes)}};
+  }
+  return out;
+}
+
 Status check_same_weights(const Json& saved, const Json& now,
                           const std::vector<std::string>& allowed) {
   for (const auto& [name, own] : now.items()) {
@@ -91,9 +106,12 @@ Status check_same_weights(const Json& saved, const Json& now,
     const bool known = saved.is_object() && saved.contains(name);
     if (!known || saved[name].value("sha256", "") == own["sha256"]) continue;
     if (std::find(allowed.begin(), allowed.end(), key) != allowed.end()) continue;
-    return invalid_input(cat(key, ": the weights of ", name,
-                             " are not those that the run was trained with; put them back, begin a "
-                             "new run, or let them change with checkpoint.allow=[",
+    const std::string what = name.rfind(kLibraryOf, 0) == 0
+                                 ? "the file is not the one"
+                                 : cat("the weights of ", name, " are not those");
+    return invalid_input(cat(key, ": ", what,
+                             " that the run was trained with; put back what was "
+                             "there, begin a new run, or let it change with checkpoint.allow=[",
                              key, "]"));
   }
   return ok_status();

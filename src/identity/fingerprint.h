@@ -25,8 +25,13 @@ std::string weights_fingerprint(const std::vector<std::pair<std::string, at::Ten
 // the first update: a reference may share the actor's weights until then.
 Json frozen_fingerprints(const Config& config, const Roles& roles, const RewardModels& rewards);
 
-// Compares those of a checkpoint with this run's; the error names role, key and remedy. Roles whose
-// key is in `allowed` may differ.
+// The same of the libraries that compute losses or advantages of the user's, by "library of KEY".
+// To be taken when they are opened: a file that is built again later is not what the run uses.
+// Errors name the key.
+Result<Json> own_function_fingerprints(const Config& config);
+
+// Compares those of a checkpoint with this run's; the error names role or library, key and remedy.
+// Those whose key is in `allowed` may differ.
 Status check_same_weights(const Json& saved, const Json& now,
                           const std::vector<std::string>& allowed);
 

@@ -87,6 +87,7 @@ struct Session::Loaded {
   RewardReaders readers;
   std::unique_ptr<Evaluator> evaluator;
   RewardModels eval_models;
+  Json own_functions;  // fingerprints
 };
 
 Status check_functions(const Graph& graph) {
@@ -136,6 +137,7 @@ Result<std::unique_ptr<Session>> Session::create(const Config& config, const Pro
     BRAID_ASSIGN(loaded.readers, load_reward_readers(config, loaded.data.tokenizer));
     BRAID_TRY(check_reward_texts(loaded.readers, loaded.data.data));
   }
+  BRAID_ASSIGN(loaded.own_functions, own_function_fingerprints(config));
   BRAID_ASSIGN(loaded.models, RankModels::load(config, program, world));
   const bool listed = find_role(graph, RoleId{"reward"}) == nullptr;
   if (asks && listed) {
@@ -175,6 +177,7 @@ Session::Session(const Config& config, const Program& program, World* world, Loa
                   std::move(loaded.eval_models)),
       report_(step_) {
   models_->rest();
+  frozen_.update(loaded.own_functions);
   const int64_t left = data_.data.size() - data_.data.checked();
   if (left == 0 || rank() != 0) return;
   data_check_ = std::make_unique<DataCheck>(data_.data);

@@ -176,7 +176,7 @@ class Session : public Executor {
   NeedsOfCalls needs_;
   CallWork work_;
   Scoring scoring_;
-  Json frozen_;  // fingerprints of weights that are not trained
+  Json frozen_;  // fingerprints of what is not trained: weights, own functions
   StepRecord record_;
   mutable RankTalk talk_;   // saving and exporting are said to the others too
   const StepContext step_;  // of all of these

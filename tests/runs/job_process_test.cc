@@ -483,7 +483,8 @@ TEST_F(JobProcess, SearchesPlansOfEveryAlgorithmThatItExecutes) {
     if (HasFatalFailure()) return;
     const std::string plan = *read_file(path(name + "/plan.yaml"));
     EXPECT_THAT(plan, AllOf(HasSubstr("graph: " + algorithm), HasSubstr("devices: 1x2")));
-    for (const Call& call : make_graph(default_options(algorithm))->calls)
+    const Graph graph = *make_graph(default_options(algorithm));
+    for (const Call& call : graph.calls)
       EXPECT_EQ(plan.find(cat("  ", call.name, ":")) != std::string::npos, uses_model(call))
           << call.name;
     const Json predicted = *parse_json(*read_file(path(name + "/predicted.json")), "");

@@ -158,6 +158,37 @@ TEST_F(JobReference, GoesOnUnderTheSamePlanAndAnother) {
   }
 }
 
+// A rank that dies while weights come over ends the job, which goes on from its last checkpoint to
+// the bits of one that nobody touched: a half-moved reference is in none.
+TEST_F(JobReference, DeathWithinAMoveLosesNothing) {
+  if (!full_tier()) GTEST_SKIP() << "a minute of training";
+  const LayoutCase layout{"ref_death", "ppo", "1x2", everywhere("ppo", "dp: 2", "dp: 2, zero: 3")};
+  const auto job = [&](const std::string& name) {
+    same_kernels(one("ppo"), name);
+    return job_command(name, "ppo",
+                       replaying("ppo", layout,
+                                 {"checkpoint.every_steps=1", "checkpoint.keep_last=9",
+                                  "checkpoint.resume=auto"}));
+  };
+  finish(job("death-never"));
+  const auto child = start(job("death-within"));
+  ASSERT_TRUE(reaches("death-within", 2, *child));
+  const std::vector<pid_t> ranks = children_of(child->pid());
+  ASSERT_EQ(ranks.size(), 2u);
+  WatchedRank watched{ranks.back(), {}};
+  ASSERT_TRUE(watched.stop_at(
+      [](const std::string& at) { return at.find("call sync_reference") != std::string::npos; },
+      *child));
+  ::kill(ranks.back(), SIGKILL);
+  EXPECT_EQ(ending(*child).end, "exited with status 1");
+  for (const pid_t rank : ranks) EXPECT_NE(::kill(rank, 0), 0) << "an orphan";
+  EXPECT_LT(steps_complete("death-within"), 5);
+  finish(job("death-within"));
+  if (HasFatalFailure()) return;
+  expect_equal(reference_of("death-never"), reference_of("death-within"));
+  EXPECT_EQ(metrics("death-never"), metrics("death-within"));
+}
+
 TEST_F(JobReference, OneOfOtherSizesIsRefusedByItsKey) {
   const std::string whole = one("ppo");
   const CommandOutcome end = shell(

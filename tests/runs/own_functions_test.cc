@@ -107,6 +107,27 @@ TEST_F(OwnFunctions, ARunGoesOnAsIfItHadNeverStopped) {
   if (!HasFatalFailure()) expect_same_run("own-whole", "own-parts");
 }
 
+// A library that was built again from another source under the same name is no longer the run's.
+TEST_F(OwnFunctions, ALibraryThatChangedIsRefusedByARunThatGoesOn) {
+  const std::string own = path("changing.so");
+  ASSERT_EQ(run_braid(cat("build-loss examples/own_loss/grpo.cc -o ", own)).exit_code, 0);
+  const auto with = [&](std::vector<std::string> more) {
+    more.push_back("algorithm.loss=" + own);
+    return command("own-changing", "grpo", more);
+  };
+  finish(with({"train.total_steps=1", "checkpoint.every_steps=1"}));
+  const std::string source = path("changed.cc");
+  std::string text = *read_file("examples/own_loss/grpo.cc");
+  ASSERT_TRUE(write_file_atomic(source, text + "\nextern const int another = 1;\n").ok());
+  ASSERT_EQ(run_braid(cat("build-loss ", source, " -o ", own)).exit_code, 0);
+  const Finished refused = run_program(with({"train.total_steps=2", "checkpoint.resume=auto"}));
+  EXPECT_EQ(refused.end, "exited with status 2") << refused.errors;
+  EXPECT_THAT(refused.errors, HasSubstr("algorithm.loss: the file is not the one that the run was "
+                                        "trained with"));
+  finish(
+      with({"train.total_steps=2", "checkpoint.resume=auto", "checkpoint.allow=[algorithm.loss]"}));
+}
+
 TEST_F(OwnFunctions, LibrariesThatCannotBeUsedAreRefusedBeforeARun) {
   const std::string other_version = forged("version", "braid_own_loss_entry", R"(99, "1.0")");
   const std::string other_torch = forged("torch", "braid_own_loss_entry", R"(1, "1.0")");
