@@ -136,7 +136,8 @@ Trace trace_of(const Program& program, std::vector<TraceEvent> events, double st
     if (e.kind == EventKind::kCall) {
       call.start_s = call.spans.empty() ? e.start_s : std::min(call.start_s, e.start_s);
       call.end_s = std::max(call.end_s, e.end_s);
-      call.spans[e.device] = {e.start_s, e.end_s};
+      auto& span = call.spans.try_emplace(e.device, e.start_s, e.end_s).first->second;
+      span = {std::min(span.first, e.start_s), std::max(span.second, e.end_s)};  // of all parts
       continue;
     }
     const bool computes = e.track == TrackKind::kCompute && e.kind != EventKind::kReduce;
@@ -238,11 +239,6 @@ Result<EmulatedClock> choose_clock(Communicator& everyone, const EmulatedRank& r
 }  // namespace
 
 Status check_emulated_devices(const Program& program) {
-  if (program.scoring.is_on())
-    return invalid_input(
-        "device: emulated: fusion.migrate_below_samples is not emulated yet; set it to 0, or run "
-        "the "
-        "plan on device: cpu");
   if (program.ranks.size() <= static_cast<size_t>(kMostRanks)) return ok_status();
   return invalid_input(cat("device: emulated: the plan is for ", program.ranks.size(),
                            " devices, at most ", kMostRanks, " are emulated"));

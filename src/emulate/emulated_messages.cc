@@ -14,11 +14,15 @@ namespace {
 
 constexpr int32_t kFirstChannel = 16;              // below: other users of the group of all ranks
 constexpr int64_t kStageOrder = int64_t{1} << 32;  // messages of the lists come first
+constexpr int64_t kHandOverOrder = kStageOrder - (int64_t{1} << 20);
+constexpr int64_t kHandOverItself = -1;  // no exchange
 
 // Messages of a channel of a call in their order: what both sides know of one.
-int64_t stage_message(CallId call, const Op& op) {
-  uint64_t out = mix_seed(static_cast<uint64_t>(call.value) + 1, static_cast<uint64_t>(op.channel));
-  for (const int32_t number : {op.cut, op.minibatch, op.micro_batch})
+int64_t stage_message(const EmulatedCall& work, const Op& op) {
+  uint64_t out =
+      mix_seed(static_cast<uint64_t>(work.id.value) + 1, static_cast<uint64_t>(op.channel));
+  for (const int32_t number :
+       {static_cast<int32_t>(work.part), op.cut, op.minibatch, op.micro_batch})
     out = mix_seed(out, static_cast<uint64_t>(int64_t{number}));
   return static_cast<int64_t>(out >> 1);
 }
@@ -68,9 +72,10 @@ Status EmulatedRank::prepare() {
     const auto index = static_cast<int32_t>(i);
     if (list()[i].kind == OpKind::kReallocate) add_reallocation(index);
     if (moves_fields(list()[i].kind)) add_exchange(index);
+    if (list()[i].kind == OpKind::kHandOver) add_hand_over(index);
     if (moves_state(list()[i].kind)) add_state_move(index);
   }
-  for (auto& [id, work] : work_.calls) {
+  for (auto& [at, work] : work_.calls) {
     if (!work.generates) add_stage_messages(&work);
     note_calls(work, work.ops, work.seconds);
     for (const EmulatedCall::Round& round : work.rounds)
@@ -214,7 +219,9 @@ void EmulatedRank::add_exchange(int32_t index) {
   const Lanes::Key lane{kExchanges, 0, 0};
   lane_prices_[lane].push_back(price.seconds);
   lanes_.add(lane, [this, index, price] {
-    BRAID_ASSIGN(const int64_t ready, members_ready(index));
+    const int64_t entry = list()[index].detail;
+    BRAID_ASSIGN(const int64_t ready,
+                 members_ready(work_.exchanges[entry], index, entry, cat("exchange ", entry)));
     const int64_t length_ns = clock_.length_ns(price.seconds);
     const std::vector<int32_t> ports = exchange_ports(work_.rank, price);
     Fabric::Span span{ready, ready + length_ns};
@@ -235,20 +242,74 @@ void EmulatedRank::add_exchange(int32_t index) {
   });
 }
 
-// When all members of an exchange have come to it.
-Result<int64_t> EmulatedRank::members_ready(int32_t index) {
-  const int64_t entry = list()[index].detail;
+// When all members of an exchange or a hand-over have come to it.
+Result<int64_t> EmulatedRank::members_ready(Communicator* members, int32_t index, int64_t what,
+                                            const std::string& name) {
   BRAID_ASSIGN(int64_t ready, begun_exchanges_.wait(index));
-  Communicator* const members = work_.exchanges[entry];
+  BRAID_ASSIGN(const int64_t after, latest(list()[index].after));
+  ready = std::max(ready, after);
   if (members == nullptr) return ready;
-  const std::string name = cat("exchange ", entry);
   BRAID_ASSIGN(const auto all,
-               exchange_stand_ins(*members, OpKind::kAllGather, 0, {ready, entry, 0, -1}, name));
+               exchange_stand_ins(*members, OpKind::kAllGather, 0, {ready, what, 0, -1}, name));
   for (const StandIn& each : all) {
     ready = std::max(ready, each.ready_ns);
-    if (each.what != entry) note_misplaced(cat(name, ": ranks come to different ones"));
+    if (each.what != what) note_misplaced(cat(name, ": ranks come to different ones"));
   }
   return ready;
+}
+
+// Ranks come to it and go on; samples that move are on their way from when all have, each in the
+// lane of its two ranks.
+void EmulatedRank::add_hand_over(int32_t index) {
+  const Lanes::Key lane{kExchanges, 0, 0};
+  lane_prices_[lane].push_back(prices_.hand_over_s());
+  lanes_.add(lane, [this, index] {
+    BRAID_ASSIGN(const int64_t ready,
+                 members_ready(work_.handing, index, kHandOverItself, "hand-over"));
+    const int64_t end_ns = ready + clock_.length_ns(prices_.hand_over_s());
+    clock_.sleep_until(end_ns);
+    handed_over_.set(0, end_ns);
+    return ok_status();
+  });
+  const auto& moves = prices_.handed()->handed.moves;
+  const int own = position_in(program_.calls[list()[index].call.value], work_.rank).dp_rank;
+  for (size_t i = 0; own >= 0 && i < moves.size(); ++i)
+    if (moves[i].from == own || moves[i].to == own) add_moved_sample(index, i);
+}
+
+void EmulatedRank::add_moved_sample(int32_t index, size_t number) {
+  const CallId generate = list()[index].call;
+  const CallPlacement& where = program_.calls[generate.value];
+  const SampleMove& move = prices_.handed()->handed.moves[number];
+  Side side;
+  side.sends = move.from == position_in(where, work_.rank).dp_rank;
+  side.peer = counterpart(where, work_.rank, side.sends ? move.to : move.from);
+  side.channel = stage_channel(generate, Channel::kNone);
+  side.bytes = prices_.moved_bytes(number);
+  side.what = side.order = kHandOverOrder + static_cast<int64_t>(number);
+  side.event.kind = EventKind::kExchange;
+  side.event.call = generate, side.event.instruction = index;
+  side.name = cat("sample ", move.row, " of replica ", move.from);
+  add_lane_task(side, [this, number, side] {
+    BRAID_ASSIGN(const int64_t ready, handed_over_.wait(0));
+    BRAID_ASSIGN(const int64_t end_ns, transfer(side, ready));
+    moved_.set(number, end_ns);
+    return ok_status();
+  });
+}
+
+// When this rank has what it goes on with.
+Result<int64_t> EmulatedRank::hand_over_end() const {
+  BRAID_ASSIGN(int64_t end, handed_over_.wait(0));
+  const auto& moves = prices_.handed()->handed.moves;
+  const CallPlacement& where = program_.calls[program_.scoring.generate.value];
+  const int own = position_in(where, work_.rank).dp_rank;
+  for (size_t i = 0; own >= 0 && i < moves.size(); ++i) {
+    if (moves[i].to != own) continue;
+    BRAID_ASSIGN(const int64_t arrived, moved_.wait(i));
+    end = std::max(end, arrived);
+  }
+  return end;
 }
 
 void EmulatedRank::add_lane_task(const Side& side, Lanes::Task task) {
@@ -290,8 +351,9 @@ void EmulatedRank::add_stage_messages(EmulatedCall* work) {
     side.peer = op.peer;
     side.channel = stage_channel(work->id, op.channel);
     side.bytes = op.bytes;
-    side.what = stage_message(work->id, op);
-    side.order = kStageOrder + (int64_t{work->id.value} << 24) + static_cast<int64_t>(i);
+    side.what = stage_message(*work, op);
+    side.order = kStageOrder + (int64_t{work->id.value} << 26) +
+                 (static_cast<int64_t>(work->part) << 24) + static_cast<int64_t>(i);
     side.event.kind = EventKind::kPipeline, side.event.call = work->id;
     side.name =
         cat(call(work->id).name, ", ", op.channel == Channel::kActivations ? "" : "gradient of ",

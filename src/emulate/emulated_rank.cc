@@ -13,9 +13,10 @@ namespace braid::inline emulate {
 namespace {
 
 // What a stand-in says of its op: equal on all ranks that execute the same one.
-int64_t identity(CallId call, const Op& op, int64_t part) {
-  uint64_t out = mix_seed(static_cast<uint64_t>(call.value) + 1, static_cast<uint64_t>(op.kind));
-  for (const int64_t number : {int64_t{op.minibatch}, int64_t{op.micro_batch}, part})
+int64_t identity(const EmulatedCall& work, const Op& op, int64_t part) {
+  uint64_t out = mix_seed(static_cast<uint64_t>(work.id.value) + 1, static_cast<uint64_t>(op.kind));
+  for (const int64_t number :
+       {static_cast<int64_t>(work.part), int64_t{op.minibatch}, int64_t{op.micro_batch}, part})
     out = mix_seed(out, static_cast<uint64_t>(number));
   return static_cast<int64_t>(out >> 1);
 }
@@ -25,6 +26,8 @@ EventKind event_of(OpKind kind) {
   if (kind == OpKind::kBackward) return EventKind::kBackward;
   return kind == OpKind::kUpdate ? EventKind::kOptimizer : EventKind::kReduce;
 }
+
+CallPart call_of(const Instruction& instruction) { return {instruction.call, instruction.part}; }
 
 bool moves_numbers(OpKind kind) {
   return kind == OpKind::kAllReduce || kind == OpKind::kReduceScatter || kind == OpKind::kAllGather;
@@ -45,6 +48,8 @@ EmulatedRank::EmulatedRank(const Program& program, const PlanningProblem& proble
       ends_(program.ranks[work_.rank.value].instructions.size()),
       begun_exchanges_(program.ranks[work_.rank.value].instructions.size()),
       fetched_(1),
+      handed_over_(1),
+      moved_(prices.handed() == nullptr ? 0 : prices.handed()->handed.moves.size()),
       lanes_([this](const Status& failure) { fail(failure); }) {}
 
 void EmulatedRank::fail(const Status& failure) {
@@ -55,6 +60,8 @@ void EmulatedRank::fail(const Status& failure) {
   ends_.fail(failure);
   begun_exchanges_.fail(failure);
   fetched_.fail(failure);
+  handed_over_.fail(failure);
+  moved_.fail(failure);
   for (const auto& ends : message_ends_) ends->fail(failure);
   for (const auto& [id, work] : work_.calls) work.ends->fail(failure);
 }
@@ -84,6 +91,7 @@ Result<int64_t> EmulatedRank::latest(const std::vector<InstructionId>& after) co
 Result<int64_t> EmulatedRank::end_of(int32_t instruction) const {
   if (list()[instruction].kind == OpKind::kRelease) return messages_ready(instruction);
   if (list()[instruction].kind == OpKind::kReallocate) return reallocation_end(instruction);
+  if (list()[instruction].kind == OpKind::kHandOver) return hand_over_end();
   return ends_.wait(instruction);
 }
 
@@ -112,36 +120,36 @@ Status EmulatedRank::run(const EmulatedClock& clock) {
   return failure_;
 }
 
-Status EmulatedRank::enter_call(CallId id, int32_t first) {
-  world_.position().enter(cat("emulated step, call ", call(id).name));
+Status EmulatedRank::enter_call(const CallPart& at, int32_t first) {
+  world_.position().enter(cat("emulated step, call ", call(at.first).name));
   BRAID_ASSIGN(const int64_t ready, latest(list()[first].after));
   device_ns_ = std::max(device_ns_, ready);
-  entered_ns_[id] = device_ns_;
+  entered_ns_[at] = device_ns_;
   return ok_status();
 }
 
-void EmulatedRank::leave_call(CallId id) {
+void EmulatedRank::leave_call(const CallPart& at) {
   for (size_t i = 0; i < list().size(); ++i)
-    if (list()[i].call == id && !stands_between_calls(list()[i].kind)) ends_.set(i, device_ns_);
+    if (call_of(list()[i]) == at && !stands_between_calls(list()[i].kind)) ends_.set(i, device_ns_);
   TraceEvent span;
-  span.kind = EventKind::kCall, span.call = id;
-  record(span, entered_ns_[id], device_ns_);
+  span.kind = EventKind::kCall, span.call = at.first;
+  record(span, entered_ns_[at], device_ns_);
 }
 
 Status EmulatedRank::execute(const Instruction& instruction) {
-  const CallId id = instruction.call;
+  const CallPart at = call_of(instruction);
   switch (instruction.kind) {
     case OpKind::kCall:
-      return run_call(id);
+      return run_call(at);
     case OpKind::kRegionBegin:
-      return begin_region(id);
+      return begin_region(at);
     case OpKind::kRegionEnd:
-      leave_call(id);
+      leave_call(at);
       return ok_status();
     case OpKind::kRound:
-      return run_round(open_work(id));
+      return run_round(open_work(at));
     case OpKind::kAgree:
-      if (call(id).kind == CallKind::kGenerate) return agree_on_round(open_work(id));
+      if (call(at.first).kind == CallKind::kGenerate) return agree_on_round(open_work(at));
       return run_ops(instruction);
     case OpKind::kPasses:
       return instruction.detail < 0 ? run_ops(instruction)
@@ -152,6 +160,7 @@ Status EmulatedRank::execute(const Instruction& instruction) {
       return run_ops(instruction);
     case OpKind::kShare:
     case OpKind::kExchange:
+    case OpKind::kHandOver:
       begun_exchanges_.set(instruction_, device_ns_);  // its lane goes on from here
       return ok_status();
     default:
@@ -160,40 +169,41 @@ Status EmulatedRank::execute(const Instruction& instruction) {
 }
 
 // A call that is one instruction.
-Status EmulatedRank::run_call(CallId id) {
-  BRAID_TRY(enter_call(id, instruction_));
-  if (EmulatedCall* const work = open_work(id); work == nullptr) {
-    compute_until(device_ns_ + compute_length(prices_.host_call_s(id, work_.rank)));
+Status EmulatedRank::run_call(const CallPart& at) {
+  BRAID_TRY(enter_call(at, instruction_));
+  if (EmulatedCall* const work = open_work(at); work == nullptr) {
+    compute_until(device_ns_ + compute_length(prices_.host_call_s(at.first, work_.rank)));
   } else {
     for (size_t i = 0; i < work->ops.ops.size(); ++i)
       BRAID_TRY(run_op(work, static_cast<int32_t>(i)));
   }
-  leave_call(id);
+  leave_call(at);
   return ok_status();
 }
 
-EmulatedCall* EmulatedRank::open_work(CallId id) {
-  const auto found = work_.calls.find(id);
+EmulatedCall* EmulatedRank::open_work(const CallPart& at) {
+  const auto found = work_.calls.find(at);
   return found == work_.calls.end() ? nullptr : &found->second;
 }
 
-Status EmulatedRank::begin_region(CallId id) {
+Status EmulatedRank::begin_region(const CallPart& at) {
   next_round_ = 0;
-  EmulatedCall& work = work_.calls.at(id);
+  EmulatedCall& work = work_.calls.at(at);
   work.cursor = OpCursor(work.ops.ops);
-  return enter_call(id, instruction_);
+  return enter_call(at, instruction_);
 }
 
 // The ops of a mini-batch that the instruction executes.
 Status EmulatedRank::run_ops(const Instruction& instruction) {
-  EmulatedCall* const work = open_work(instruction.call);
+  EmulatedCall* const work = open_work(call_of(instruction));
   return work->cursor.run(instruction.kind, [&](int32_t op) { return run_op(work, op); });
 }
 
 // The passes of both calls in their common order, then the sums of each among the ranks of a
 // replica.
 Status EmulatedRank::run_woven(const FusedCalls& fused) {
-  std::array<EmulatedCall*, 2> both = {open_work(fused.calls[0]), open_work(fused.calls[1])};
+  std::array<EmulatedCall*, 2> both = {open_work({fused.calls[0], SamplePart::kAll}),
+                                       open_work({fused.calls[1], SamplePart::kAll})};
   const auto run_while = [&](int c, const auto& wanted) {
     return both[c]->cursor.run_while(wanted, [&](int32_t op) { return run_op(both[c], op); });
   };
@@ -208,9 +218,8 @@ Status EmulatedRank::run_woven(const FusedCalls& fused) {
 
 bool EmulatedRank::region_done(const Instruction& end) const {
   if (end.exit == ExitCondition::kFilled) return true;  // its prices count all draws
-  const EmulatedCall& work = work_.calls.at(end.call);
-  return end.exit == ExitCondition::kDrained ? next_round_ >= work.rounds.size()
-                                             : work.cursor.done();
+  const EmulatedCall& work = work_.calls.at(call_of(end));
+  return work.generates ? next_round_ >= work.rounds.size() : work.cursor.done();
 }
 
 Status EmulatedRank::reopen(const Instruction& instruction) {
@@ -232,10 +241,10 @@ Result<int64_t> EmulatedRank::end_after_loads(const EmulatedCall& work, const Op
                                               int64_t ready_ns, int64_t length_ns) {
   int64_t out = ready_ns + length_ns;
   const bool forward = op.kind == OpKind::kForward, updates = op.kind == OpKind::kUpdate;
-  if ((!forward && !updates) || !begun_.emplace(work.id.value, forward ? op.body : -1).second)
-    return out;
+  const CallPart at{work.id, work.part};
+  if ((!forward && !updates) || !begun_.emplace(at, forward ? op.body : -1).second) return out;
   const auto first = std::find_if(list().begin(), list().end(), [&](const Instruction& i) {
-    return i.call == work.id && !stands_between_calls(i.kind);
+    return call_of(i) == at && !stands_between_calls(i.kind);
   });
   const auto length = static_cast<double>(length_ns);
   if (forward)
@@ -305,9 +314,8 @@ Result<int64_t> EmulatedRank::meet_inside(const EmulatedCall& work, const Expans
   for (const InsideOp& inside : inside_of(ops, op)) {
     if (std::find(met.begin(), met.end(), inside.group) != met.end()) continue;
     met.push_back(inside.group);
-    BRAID_ASSIGN(ready_ns,
-                 meet(work.groups[inside.group], ops.groups[inside.group], inside.kind,
-                      {ready_ns, identity(work.id, op, ops.bodies[op.body].part), 0, -1}));
+    BRAID_ASSIGN(ready_ns, meet(work.groups[inside.group], ops.groups[inside.group], inside.kind,
+                                {ready_ns, identity(work, op, ops.bodies[op.body].part), 0, -1}));
   }
   return ready_ns;
 }
@@ -318,7 +326,7 @@ Status EmulatedRank::run_collective(EmulatedCall* work, int32_t index, int64_t r
   const OpGroup& who = work->ops.groups[op.group];
   Communicator* const group = work->groups[op.group];
   const int64_t length = clock_.length_ns(work->seconds[index]);
-  StandIn mine{ready_ns, identity(work->id, op, static_cast<int64_t>(who.kind)), length, -1};
+  StandIn mine{ready_ns, identity(*work, op, static_cast<int64_t>(who.kind)), length, -1};
   const bool on_links = group != nullptr && among_copies(who.kind) && length > 0;
   if (on_links && group->index() == 0) {
     BRAID_ASSIGN(mine.slot,
@@ -372,7 +380,7 @@ Result<int64_t> EmulatedRank::meet_in_round(EmulatedCall* work, const EmulatedCa
   for (Op op : round.ops.ops) {
     if (op.run != run) continue;
     op.minibatch = static_cast<int32_t>(next_round_);
-    const int64_t what = identity(work->id, op, 0);
+    const int64_t what = identity(*work, op, 0);
     const int32_t channel = stage_channel(work->id, op.channel);
     if (op.kind == OpKind::kForward) {
       BRAID_ASSIGN(ready, meet_inside(*work, round.ops, op, ready));

@@ -82,7 +82,11 @@ class EmulatedRank : private Executor {
   Result<int64_t> message_ready(int32_t index, const Message& message) const;
   Result<int64_t> reallocation_end(int32_t index) const;
   void add_exchange(int32_t index);
-  Result<int64_t> members_ready(int32_t index);
+  Result<int64_t> members_ready(Communicator* members, int32_t index, int64_t what,
+                                const std::string& name);
+  void add_hand_over(int32_t index);
+  void add_moved_sample(int32_t index, size_t number);
+  Result<int64_t> hand_over_end() const;
   void add_state_move(int32_t index);
   void add_fetch();
   void add_stage_messages(EmulatedCall* work);
@@ -105,12 +109,12 @@ class EmulatedRank : private Executor {
   Status reopen(const Instruction& instruction) override;
   void passed(size_t) override {}
 
-  Status run_call(CallId id);
-  Status begin_region(CallId id);
-  EmulatedCall* open_work(CallId id);
+  Status run_call(const CallPart& at);
+  Status begin_region(const CallPart& at);
+  EmulatedCall* open_work(const CallPart& at);
   Status run_ops(const Instruction& instruction);
-  Status enter_call(CallId call, int32_t first);
-  void leave_call(CallId call);
+  Status enter_call(const CallPart& at, int32_t first);
+  void leave_call(const CallPart& at);
   Status run_woven(const FusedCalls& fused);
   Status run_op(EmulatedCall* work, int32_t index);
   Status run_collective(EmulatedCall* work, int32_t index, int64_t ready_ns);
@@ -149,7 +153,9 @@ class EmulatedRank : private Executor {
   EndTimes ends_;              // of the list's instructions
   EndTimes begun_exchanges_;   // by instruction of the list: when the rank came to it
   std::vector<std::unique_ptr<EndTimes>> message_ends_;  // [reallocation]: of its messages
-  EndTimes fetched_;  // the one time at which the first fetch has ended
+  EndTimes fetched_;      // the one time at which the first fetch has ended
+  EndTimes handed_over_;  // and at which all ranks know what was handed over
+  EndTimes moved_;        // by move of the hand-over: when the sample is here
   // Of messages of weights: by reallocation, hop and lane.
   std::map<std::tuple<int32_t, int32_t, int32_t>, int32_t> channels_;
   struct PricedCalls {  // of an op
@@ -160,10 +166,10 @@ class EmulatedRank : private Executor {
   std::map<Lanes::Key, std::vector<double>> lane_prices_;  // of messages
   int64_t priced_ = 0;                                     // that took jitter
   int64_t device_ns_ = 0;                                  // until when this device computes
-  std::map<CallId, int64_t> entered_ns_;
-  int32_t instruction_ = 0;                      // that is executed
-  std::set<std::pair<int32_t, int32_t>> begun_;  // calls, and their bodies that have had a forward
-  size_t next_round_ = 0;                        // of the generation that is open
+  std::map<CallPart, int64_t> entered_ns_;
+  int32_t instruction_ = 0;                       // that is executed
+  std::set<std::pair<CallPart, int32_t>> begun_;  // calls, and their bodies that have had a forward
+  size_t next_round_ = 0;                         // of the generation that is open
   int64_t rounds_begin_ns_ = 0;
   int64_t last_end_ns_ = 0, real_end_ns_ = 0;
 

@@ -38,25 +38,33 @@ Result<std::vector<Communicator*>> connect_all(const Program& program, World& wo
   return out;
 }
 
-// Groups of their own, since exchanges run beside calls.
+// A group of its own, since what it is for runs beside calls; null where the rank is alone or no
+// member.
+Result<Communicator*> connect_members(std::string name, const std::vector<DeviceId>& members,
+                                      World& world, RankWork* work) {
+  const bool here = std::find(members.begin(), members.end(), work->rank) != members.end();
+  if (!here || members.size() < 2) return nullptr;
+  std::vector<int64_t> ranks;
+  for (const DeviceId member : members) {
+    name += cat("-", member.value);
+    ranks.push_back(member.value);
+  }
+  BRAID_ASSIGN(Communicator * group, world.group(name, std::move(ranks)));
+  const auto& known = work->connected;
+  if (std::find(known.begin(), known.end(), group) == known.end()) work->connected.push_back(group);
+  return group;
+}
+
 Status connect_exchanges(const Program& program, World& world, RankWork* work) {
   for (const Exchange& entry : program.exchanges) {
-    const std::vector<DeviceId>& members = entry.members;
-    work->exchanges.push_back(nullptr);
-    const bool here = std::find(members.begin(), members.end(), work->rank) != members.end();
-    if (!here || members.size() < 2) continue;
-    std::string name = "exchange";
-    std::vector<int64_t> ranks;
-    for (const DeviceId member : members) {
-      name += cat("-", member.value);
-      ranks.push_back(member.value);
-    }
-    BRAID_ASSIGN(Communicator * group, world.group(name, std::move(ranks)));
-    work->exchanges.back() = group;
-    const auto& known = work->connected;
-    if (std::find(known.begin(), known.end(), group) == known.end())
-      work->connected.push_back(group);
+    BRAID_ASSIGN(Communicator * group, connect_members("exchange", entry.members, world, work));
+    work->exchanges.push_back(group);
   }
+  std::vector<DeviceId> handing;
+  for (size_t rank = 0; rank < program.ranks.size(); ++rank)
+    for (const Instruction& each : program.ranks[rank].instructions)
+      if (each.kind == OpKind::kHandOver) handing.push_back(DeviceId{static_cast<int32_t>(rank)});
+  BRAID_ASSIGN(work->handing, connect_members("hand-over", handing, world, work));
   return ok_status();
 }
 
@@ -81,16 +89,35 @@ void add_rounds(const Program& program, const StepPrices& prices, DeviceId rank,
                 EmulatedCall* work) {
   const CallFrame frame = call_frame(program, work->id);
   const int dp_rank = position_in(*frame.where, rank).dp_rank;
-  const std::vector<BatchRequest> requests = prices.requests(work->id, dp_rank);
+  const ReplicaRequests replica = prices.replica_requests(work->id, dp_rank, work->part);
   int64_t rounds = 0;
-  prices.run_rounds(work->id, requests, prices.cache_budget(work->id, dp_rank, requests),
-                    [&](const BatchRound& round, double seconds, double agreement_s) {
-                      RoundWork of_round{round.prefill_tokens, round.decoding,
-                                         agreements_in(rounds, round.rounds) > 0};
-                      rounds += round.rounds;
-                      of_round.batches = even_batches(of_round, frame.where->strategy.pp);
-                      work->rounds.push_back({expand(frame, rank, of_round), seconds, agreement_s});
-                    });
+  prices.run_rounds(
+      work->id, replica.requests, replica.budget_tokens,
+      [&](const BatchRound& round, double seconds, double agreement_s) {
+        RoundWork of_round{round.prefill_tokens, round.decoding,
+                           agreements_in(rounds, round.rounds) > 0};
+        rounds += round.rounds;
+        of_round.batches = even_batches(of_round, frame.where->strategy.pp);
+        work->rounds.push_back({expand(frame, rank, of_round), seconds, agreement_s});
+      },
+      replica.most_rounds);
+}
+
+// A call as a whole, or the parts in which it runs.
+void add_call(const Program& program, const StepPrices& prices, CallId id, RankWork* out) {
+  const std::vector<SamplePart> parts =
+      runs_in_parts(program, id) ? std::vector<SamplePart>{SamplePart::kEarly, SamplePart::kLate}
+                                 : std::vector<SamplePart>{SamplePart::kAll};
+  for (const SamplePart part : parts) {
+    EmulatedCall& work = out->calls[{id, part}];
+    work.id = id, work.part = part;
+    work.generates = program.graph.calls[id.value].kind == CallKind::kGenerate;
+    if (work.generates) {
+      add_rounds(program, prices, out->rank, &work);
+    } else {
+      work.ops = expand(program, id, out->rank, prices.deal(id, part));
+    }
+  }
 }
 
 }  // namespace
@@ -105,18 +132,12 @@ Result<RankWork> make_rank_work(const Program& program, const StepPrices& prices
     const CallId id{static_cast<int32_t>(i)};
     if (!uses_model(program.graph.calls[i])) continue;
     if (position_in(program.calls[i], out.rank).dp_rank < 0) continue;
-    EmulatedCall& work = out.calls[id];
-    work.id = id;
-    work.generates = program.graph.calls[i].kind == CallKind::kGenerate;
-    if (work.generates) {
-      add_rounds(program, prices, out.rank, &work);
-    } else {
-      work.ops = expand(program, id, out.rank, prices.deal(id));
-    }
+    add_call(program, prices, id, &out);
   }
-  for (auto& [id, work] : out.calls) {
+  for (auto& [key, work] : out.calls) {
     if (change && !work.generates) change(&work.ops);
-    if (!work.generates) work.seconds = prices.op_seconds(work.ops, prices.deal(id));
+    if (!work.generates)
+      work.seconds = prices.op_seconds(work.ops, prices.deal(work.id, work.part));
     if (!work.generates || !work.rounds.empty()) {
       const Expansion& any = work.generates ? work.rounds[0].ops : work.ops;
       BRAID_ASSIGN(work.groups, communicators(any.groups, world));

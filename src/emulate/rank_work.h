@@ -5,6 +5,7 @@
 
 #include <map>
 #include <memory>
+#include <utility>
 #include <vector>
 
 #include "comm/world.h"
@@ -14,9 +15,13 @@
 
 namespace braid::inline emulate {
 
-// A call with a model on this rank.
+// A call, or one part of those that run in parts.
+using CallPart = std::pair<CallId, SamplePart>;
+
+// A call with a model on this rank, or a part of it.
 struct EmulatedCall {
   CallId id;
+  SamplePart part = SamplePart::kAll;
   bool generates = false;  // in rounds, without ops of its own
   Expansion ops;
   std::vector<double> seconds;  // of the ops
@@ -35,8 +40,9 @@ struct EmulatedCall {
 struct RankWork {
   DeviceId rank;
   std::vector<Communicator*> connected;  // in an order that their members have in common
-  std::map<CallId, EmulatedCall> calls;
+  std::map<CallPart, EmulatedCall> calls;
   std::vector<Communicator*> exchanges;  // by entry of the program's; null where alone or no member
+  Communicator* handing = nullptr;  // of the ranks that come to the hand-over; null without one
 };
 
 // Connects the groups of all calls, in the order that all ranks share, and expands and prices the

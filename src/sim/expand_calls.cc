@@ -351,31 +351,25 @@ void StepSimulation::expand_generate(CallId id, SamplePart part) {
   if (part != SamplePart::kLate) rounds_[id.value] = 0;
   ReplicaRounds run;
   for (int dp_rank = 0; dp_rank < call.strategy.dp; ++dp_rank) {
-    auto work = prices_.requests(id, dp_rank, part);
-    // The cache stays what it was at the begin.
-    const int64_t budget = prices_.cache_budget(
-        id, dp_rank, part == SamplePart::kLate ? prices_.requests(id, dp_rank) : work);
-    const int64_t most = part == SamplePart::kEarly ? prices_.handed()->rounds[dp_rank] : -1;
-    if (dp_rank == 0 || part != SamplePart::kAll || budget != run.budget_tokens ||
-        !same_work(work, run.work))
-      run = run_rounds(id, std::move(work), budget, most);
+    ReplicaRequests work = prices_.replica_requests(id, dp_rank, part);
+    if (dp_rank == 0 || part != SamplePart::kAll || work.budget_tokens != run.budget_tokens ||
+        !same_work(work.requests, run.work))
+      run = run_rounds(id, std::move(work));
     expand_replica(id, dp_rank, run, part);
   }
 }
 
-StepSimulation::ReplicaRounds StepSimulation::run_rounds(CallId id, std::vector<BatchRequest> work,
-                                                         int64_t budget_tokens,
-                                                         int64_t most) const {
-  ReplicaRounds run{std::move(work), budget_tokens};
+StepSimulation::ReplicaRounds StepSimulation::run_rounds(CallId id, ReplicaRequests work) const {
+  ReplicaRounds run{std::move(work.requests), work.budget_tokens};
   const int64_t reserved = reserved_pages(problem_, prices_.cost(id).strategy());
   run.rounds = prices_.run_rounds(
-      id, run.work, budget_tokens,
+      id, run.work, run.budget_tokens,
       [&](const BatchRound& round, double seconds, double agreement_s) {
         run.curve.push_back({run.seconds, std::max(reserved, round.pages)});
         run.seconds += seconds + agreement_s;
         run.agreement_s += agreement_s;
       },
-      most);
+      work.most_rounds);
   return run;
 }
 
@@ -398,8 +392,9 @@ void StepSimulation::expand_replica(CallId id, int dp_rank, const ReplicaRounds&
   for (int stage = 0; stage < s.pp; ++stage) {
     enter(id, {dp_rank, stage}, task, part);
     leave(id, {dp_rank, stage}, task, part);
-    remember_op({{task, task}, EventKind::kGenerate, id, dp_rank, stage, -1, OpKind::kRound, part},
-                seconds);
+    const OpEvent rounds{{task, task}, EventKind::kGenerate, id,  dp_rank, stage,
+                         -1,           OpKind::kRound,       part};
+    if (run.rounds > 0) remember_op(rounds, seconds);  // others generate what is left
     instructions_ += s.tp * (2 * run.rounds + 1);
     remember_cache(id, {dp_rank, stage}, task, run, part);
   }

@@ -17,6 +17,13 @@
 
 namespace braid::inline sim {
 
+// Requests of a replica, the tokens that its cache has, and rounds to make at most (-1: all).
+struct ReplicaRequests {
+  std::vector<BatchRequest> requests;
+  int64_t budget_tokens = 0;
+  int64_t most_rounds = -1;
+};
+
 class StepPrices {
  public:
   // REQUIRES: what is referred to outlives the object.
@@ -59,6 +66,9 @@ class StepPrices {
   std::vector<BatchRequest> requests(CallId call, int dp_rank,
                                      SamplePart part = SamplePart::kAll) const;
   int64_t cache_budget(CallId call, int dp_rank, const std::vector<BatchRequest>& requests) const;
+  // What a replica of a generation call does in a part of it, for run_rounds(). The cache of a
+  // later part stays what it was at the begin; an earlier one ends when it is handed over.
+  ReplicaRequests replica_requests(CallId call, int dp_rank, SamplePart part) const;
   // Calls `visit` for all rounds with their seconds and those of the agreements after them, until
   // so many are made (-1: all); returns their number.
   int64_t run_rounds(

@@ -234,4 +234,13 @@ int64_t StepPrices::cache_budget(CallId id, int dp_rank,
   return std::max(longest, static_cast<int64_t>(std::max(tokens, 0.0)));
 }
 
+ReplicaRequests StepPrices::replica_requests(CallId call, int dp_rank, SamplePart part) const {
+  ReplicaRequests out;
+  out.requests = requests(call, dp_rank, part);
+  const bool late = part == SamplePart::kLate;
+  out.budget_tokens = cache_budget(call, dp_rank, late ? requests(call, dp_rank) : out.requests);
+  if (part == SamplePart::kEarly) out.most_rounds = handed_->rounds[dp_rank];
+  return out;
+}
+
 }  // namespace braid::inline sim

@@ -344,7 +344,7 @@ void StepSimulation::add_events(Trace* trace) const {
     }
   for (const MessageEvent& message : message_events_) {
     if (tasks_.end(message.task) == tasks_.start(message.task)) continue;
-    const bool fields = message.kind == EventKind::kExchange;
+    const bool fields = message.kind == EventKind::kExchange && message.from == message.to;
     const bool host = message.from == message.to && !fields;
     const bool network = message.link == LinkKind::kNetwork;
     TraceEvent event;

@@ -166,8 +166,7 @@ class StepSimulation {
     double seconds = 0, agreement_s = 0;                 // of all, and of that what agreements take
     std::vector<std::pair<double, int64_t>> curve = {};  // seconds so far, pages
   };
-  ReplicaRounds run_rounds(CallId id, std::vector<BatchRequest> work, int64_t budget_tokens,
-                           int64_t most) const;
+  ReplicaRounds run_rounds(CallId id, ReplicaRequests work) const;
   void expand_replica(CallId id, int dp_rank, const ReplicaRounds& run, SamplePart part);
   void remember_cache(CallId id, StagePoint at, TaskId task, const ReplicaRounds& run,
                       SamplePart part);
