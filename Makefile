@@ -4,7 +4,7 @@ BUILD ?= build
 JOBS ?= $(shell nproc)
 TEST_TIMEOUT ?= 600
 
-.PHONY: help setup configure build quickstart test test-full layers sizes format format-check lint docs bench bench-peer clean
+.PHONY: help setup configure build quickstart test test-full dist layers sizes format format-check lint docs bench bench-peer clean
 
 help: ## list the commands
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 16
@@ -28,6 +28,10 @@ test: configure ## build and run the fast test tier
 test-full: configure ## everything: all tests without sampling, kill trials, learning runs, lint; writes docs/evidence/
 	@cmake --build $(BUILD) -j $(JOBS)
 	@python3 tools/test_full.py $(BUILD)
+
+dist: configure ## pack a static planner and an engine wheel into dist/
+	@cmake --build $(BUILD) -j $(JOBS) --target braid braid_planner
+	@python3 tools/make_dist.py $(BUILD)
 
 layers: ## check the includes against tools/layers.toml
 	@python3 tools/check_layers_test.py -q

@@ -1,16 +1,19 @@
-# Libraries from Debian; docs/dependencies.md says what each is for. libtorch alone comes from PyPI or a folder.
+# Libraries from Debian; docs/dependencies.md says what each is for. libtorch alone comes from PyPI or a folder. Archives where there
+# are any: the programs then run where these packages are not installed. zlib and libcrypto are linked by name, as shared libraries
+# since cpp-httplib, which has no archive, brings them along; the static planner takes their archives.
 find_package(Threads REQUIRED)
 find_package(nlohmann_json REQUIRED)
-find_package(spdlog REQUIRED)
-find_package(yaml-cpp REQUIRED)
 find_package(CLI11 REQUIRED)
 find_package(ZLIB REQUIRED)
 find_package(PkgConfig REQUIRED)
-pkg_check_modules(PCRE2 REQUIRED IMPORTED_TARGET libpcre2-8)
 pkg_check_modules(HTTPLIB REQUIRED IMPORTED_TARGET cpp-httplib)
-pkg_check_modules(LIBCRYPTO REQUIRED IMPORTED_TARGET libcrypto)
+pkg_check_modules(LIBCRYPTO REQUIRED libcrypto)
+find_path(YAML_CPP_INCLUDE yaml-cpp/yaml.h REQUIRED)
+find_library(YAML_CPP_ARCHIVE NAMES libyaml-cpp.a yaml-cpp REQUIRED)
+find_path(PCRE2_INCLUDE pcre2.h REQUIRED)
+find_library(PCRE2_ARCHIVE NAMES libpcre2-8.a pcre2-8 REQUIRED)
 find_path(UTF8PROC_INCLUDE utf8proc.h REQUIRED)
-find_library(UTF8PROC_LIBRARY utf8proc REQUIRED)
+find_library(UTF8PROC_ARCHIVE NAMES libutf8proc.a utf8proc REQUIRED)
 if(BRAID_BUILD_TESTS)
   find_package(GTest REQUIRED)
 endif()
@@ -56,7 +59,8 @@ if(BRAID_WITH_TORCH)
     set(BRAID_TORCH_OPENMP $<$<CXX_COMPILER_ID:GNU>:gomp>)
   endif()
   target_link_directories(braid_torch INTERFACE ${BRAID_TORCH_ROOT}/lib)
-  target_link_options(braid_torch INTERFACE -Wl,-rpath,${BRAID_TORCH_ROOT}/lib -Wl,--no-as-needed)
+  target_link_options(braid_torch INTERFACE -Wl,--no-as-needed)
+  set(CMAKE_BUILD_RPATH ${BRAID_TORCH_ROOT}/lib)  # where the build folder's programs find libtorch; apps/braid says it of installed ones
   target_link_libraries(braid_torch INTERFACE torch torch_cpu c10 ${BRAID_TORCH_CUDA_LIBRARIES} ${BRAID_TORCH_OPENMP} Threads::Threads)
 
   # One precompiled header for every target on libtorch: parsing its headers is most of their compile time.

@@ -4,6 +4,7 @@
 
 #include <chrono>
 #include <cstdio>
+#include <cstdlib>
 #include <filesystem>
 #include <memory>
 
@@ -12,6 +13,7 @@
 #include "braid/commands.h"
 #include "braid/data/inputs.h"
 #include "host/file.h"
+#include "host/machine.h"
 #include "host/process.h"
 
 namespace braid {
@@ -58,13 +60,21 @@ Status check_source(const std::string& source) {
                            "(docs/own_losses.md)"));
 }
 
+// Of an installed program those of the torch that it runs with.
+std::string torch_headers() {
+  if (const char* stated = std::getenv("BRAID_TORCH_DIR"); stated != nullptr)
+    return join_path(stated, "include");
+  const std::string beside = join_path(program_folder(), "../torch/include");
+  return path_exists(beside) ? beside : BRAID_TORCH_INCLUDE;
+}
+
 Status run_compiler(const BuildLossOptions& options, const std::string& header_folder,
                     const std::string& output) {
-  const std::string torch = BRAID_TORCH_INCLUDE;
+  const std::string torch = torch_headers();
   if (!path_exists(torch))
     return not_found(cat(torch,
-                         ": the headers of libtorch that Braid was built with are not there; "
-                         "put them back, or build Braid here"));
+                         ": the headers of libtorch are not there; name the torch folder that "
+                         "holds them with BRAID_TORCH_DIR"));
   const std::vector<std::string> argv = {options.compiler,
                                          "-std=c++20",
                                          "-O2",

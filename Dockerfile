@@ -1,0 +1,28 @@
+# Images of Braid on Debian 12. UNTESTED by `docker build`: its commands were run one by one in a Debian 12 that
+# debootstrap made (docs/install.md says how), the images were not.
+#   docker build -t braid .                             trains and plans, on libtorch for CPUs
+#   docker build --build-arg PIP_EXTRA_INDEX_URL= .     with PyPI's libtorch, which brings CUDA (never run on a GPU)
+#   docker build --target planner -t braid-planner .    plans: one static file
+FROM debian:12 AS build
+WORKDIR /src
+COPY tools/packages.txt tools/packages.txt
+RUN apt-get update && DEBIAN_FRONTEND=noninteractive apt-get install -y --no-install-recommends ca-certificates $(cat tools/packages.txt)
+ARG PIP_EXTRA_INDEX_URL=https://download.pytorch.org/whl/cpu
+COPY . .
+RUN make dist && mv dist/braid-*-linux-$(uname -m) dist/braid
+
+FROM scratch AS planner
+COPY --from=build /src/dist/braid /braid
+COPY --from=build /src/dist/*.licenses.txt /
+ENTRYPOINT ["/braid"]
+
+FROM debian:12-slim
+RUN apt-get update && apt-get install -y --no-install-recommends ca-certificates python3 python3-venv && rm -rf /var/lib/apt/lists/*
+COPY --from=build /src/dist/*.whl /tmp/
+ARG PIP_EXTRA_INDEX_URL=https://download.pytorch.org/whl/cpu
+RUN python3 -m venv /opt/braid && /opt/braid/bin/pip install --no-cache-dir $(echo /tmp/*.whl)[parquet] && rm /tmp/*.whl
+RUN useradd --create-home braid
+USER braid
+WORKDIR /home/braid
+ENV PATH=/opt/braid/bin:$PATH
+ENTRYPOINT ["braid"]
