@@ -16,7 +16,7 @@ from print_foreign_keys import RUN
 
 def trl_keys(checkout):
     """{what: fields} of the dataclasses of TRL's trainers."""
-    files = sorted(checkout.glob("trl/trainer/*_config.py")) + [checkout / "trl/experimental/ppo/ppo_config.py"]
+    files = sorted(checkout.glob("trl/trainer/*_config.py")) + sorted(checkout.glob("trl/experimental/*/*_config.py"))
     return {path.stem: re.findall(r"^    (\w+): [^\n]*= field\(", path.read_text(), re.M) for path in files}
 
 
@@ -35,7 +35,9 @@ def verl_keys(checkout):
 
 def openrlhf_keys(checkout):
     text = (checkout / "openrlhf/cli/train_ppo_ray.py").read_text()
-    return {"train_ppo_ray": sorted({name.replace("-", "_") for name in re.findall(r'add_argument\(\s*"--([\w.\-]+)"', text)})}
+    names = re.findall(r'add_argument\(\s*"--([\w.\-]+)"', text)
+    names += [f"{role}.{name}" for name in re.findall(r'add_argument\(\s*f"--\{prefix\}\.([\w.\-]+)"', text) for role in ("actor", "critic")]
+    return {"train_ppo_ray": sorted({name.replace("-", "_") for name in names})}
 
 
 def kind_of(command, run, name):

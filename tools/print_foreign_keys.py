@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Prints tables of the keys of another framework and what they are called here, for docs/from_*.md.
 
-The names come from the program's own table (src/foreign/keys/key_table.cc). What becomes of a value is asked of the program, one
+The names come from the program's own table (src/foreign/keys/keys_of_*.cc). What becomes of a value is asked of the program, one
 key at a time, with the values of EXAMPLES. It fails where a line of the table is not understood, and where the program says nothing
 of a key, or another name than the table.
 
@@ -18,7 +18,8 @@ import sys
 import tempfile
 from pathlib import Path
 
-TABLE = Path(__file__).resolve().parent.parent / "src" / "foreign" / "keys" / "key_table.cc"
+FOLDER = Path(__file__).resolve().parent.parent / "src" / "foreign" / "keys"
+TABLES = [FOLDER / f"keys_of_{part}.cc" for part in ("steps", "models", "learning", "machines")]
 ENTRY = re.compile(r'^  \{"([^"]*)", "([^"]*)", "([^"]*)", "((?:[^"\\]|\\.)*)"(?:, (\w+))?\},$')
 NAMES = {"trl": ("TRL", "TRL PPO", "transformers"), "verl": ("verl",), "openrlhf": ("OpenRLHF",)}
 
@@ -43,6 +44,16 @@ EXAMPLES = {
     "reward_url": ["http://node7:5000/score"], "reward_function": ["my_rewards.py"], "resume": ["true", "disable"],
     "save_strategy": ["no", "best"], "eval_strategy": ["no"], "buffer_switch": ["false"], "cpu_switch": ["true"],
     "devices_of_cluster": ["8"], "engine_tp": ["2"], "engine_dp": ["4"], "update_tp": ["4"], "update_pp": ["2"],
+    "micro_batches_to_minibatches": ["16"], "accumulation_to_minibatches": ["8"], "updates_to_steps": ["100", "-1"],
+    "updates_or_share": ["20", "-1"], "steps_between_syncs": ["64"], "steps_of_run": ["100", "null"], "rollouts_to_updates": ["10"],
+    "list_of_two": ["[0.9, 0.95]"], "floor_to_ratio": ["1e-7"], "distillation": ["true"], "loss_of_distillation": ["k1", "k3"],
+    "gradient_of_distillation": ["true", "false"], "rewards_of_distillation": ["false", "true"], "path_of_teacher": [],
+    "low_and_high_clip": ["[0.2, 0.28]"], "spread_of_grpo": ["true", "false"], "whitened_advantages": ["true", "false"],
+    "without_spread": ["true"], "tis_switch": ["true", "false"], "tis_bounds": ["[0.5, 5]"], "kl_of_openrlhf": ["true", "false"],
+    "coef_in_loss": [], "coef_in_reward": [], "kl_estimator_in_loss": ["low_var_kl"], "kl_estimator_in_reward": ["kl"],
+    "kl_controller": [], "adaptive_target": ["6"], "adaptive_only": [], "truncation_of_sequence": ["keep_end", "keep_start"],
+    "sampling_strategy": ["sequential"], "function_of_entry": [], "buffer_length": [], "device_name": ["cuda"],
+    "always_sampled": ["true"], "sampled_evaluation": ["false"], "temperature_of_evaluation": [],
     "zero_of_all": ["3"], "zero_group": ["8"], "sharded": ["true"], "colocated": ["true", "false"], "no_conversion": [],
 }
 # Names of theirs in place of those above, where a framework has its own.
@@ -64,13 +75,13 @@ PARTS = {"OpenRLHF's names since its command line has groups.": "Grouped names",
 def entries():
     """Yields (part, theirs, frameworks, ours, note, conversion) of every line of the program's table."""
     part = None
-    for number, line in enumerate(TABLE.read_text().splitlines(), 1):
+    for table, number, line in ((table, *place) for table in TABLES for place in enumerate(table.read_text().splitlines(), 1)):
         if heading := re.match(r"^  // (.*)$", line):
             part = PARTS.get(heading[1], heading[1].rstrip("."))
         elif line.startswith('  {"'):
             entry = ENTRY.match(line)
             if entry is None:
-                sys.exit(f"{TABLE.name}:{number}: not understood: {line}")
+                sys.exit(f"{table.name}:{number}: not understood: {line}")
             yield part, entry[1], entry[2].split(", "), entry[3], entry[4], entry[5]
 
 

@@ -40,6 +40,7 @@ void visit(V& v, CheckpointConfig& o) {
 
 struct LogConfig {
   bool console = true;
+  std::string names = "braid";
   bool jsonl = true;
   bool tensorboard = true;
   std::string wandb;
@@ -53,6 +54,10 @@ struct LogConfig {
 template <class V>
 void visit(V& v, LogConfig& o) {
   v("console", o.console, "a line per step on standard error");
+  v("names", o.names,
+    "what metrics are called where they are written: verl and trl have their own names for the "
+    "numbers that they know too (docs/metrics.md); the console has its own",
+    one_of("braid | verl | trl"));
   v("jsonl", o.jsonl, "metrics.jsonl in the run's folder");
   v("tensorboard", o.tensorboard, "event files in the run's folder");
   v("wandb", o.wandb, "project in Weights & Biases (Python package wandb); \"\" = off");

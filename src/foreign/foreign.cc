@@ -223,6 +223,7 @@ Status set_lengths(const ImportOptions& options, const LengthLimits& limits,
   BRAID_TRY(check_length_limit(work.prompt, "--prompt-length", limits.prompt, limits.prompt_key));
   BRAID_TRY(
       check_length_limit(work.response, "--response-length", limits.response, limits.response_key));
+  work.prompt_limit = limits.prompt, work.response_limit = limits.response;
   if (work.prompt.longest == 0) work.prompt.longest = limits.prompt;
   if (work.response.longest == 0) work.response.longest = limits.response;
   if (!options.response)

@@ -106,7 +106,7 @@ TEST(ForeignText, FlagsTakeValuesOrStandAlone) {
 
 TEST(ForeignText, YamlKeepsReferencesAndNulls) {
   const auto keys = foreign::yaml_keys("a: {b: 3}\nc: ${a.b}\nd: null\ne: [1]", "f");
-  EXPECT_EQ(*keys, (ForeignKeys{{"a.b", "3"}, {"c", "${a.b}"}, {"d", "null"}}));
+  EXPECT_EQ(*keys, (ForeignKeys{{"a.b", "3"}, {"c", "${a.b}"}, {"d", "null"}, {"e", "[1]"}}));
 }
 
 TEST(ForeignText, ReferencesAreResolvedByNamePlaceAndDefault) {

@@ -6,8 +6,18 @@
 namespace braid::inline foreign {
 namespace {
 
+// "[a, b]", as a command line has a list.
+std::string list_text(const YamlNode& list) {
+  std::vector<std::string> items;
+  for (const YamlNode& item : list.list)
+    items.push_back(item.kind == YamlNode::Kind::kScalar ? item.scalar
+                                                         : std::string(trim(yaml_text(item))));
+  return cat("[", join(items, ", "), "]");
+}
+
 void collect_leaves(const YamlNode& node, const std::string& path, ForeignKeys* keys) {
   if (node.kind == YamlNode::Kind::kScalar) (*keys)[path] = node.scalar;
+  if (node.kind == YamlNode::Kind::kList) (*keys)[path] = list_text(node);
   if (node.kind == YamlNode::Kind::kNull) (*keys)[path] = "null";
   for (const auto& [name, value] : node.map)
     collect_leaves(value, path.empty() ? name : cat(path, ".", name), keys);
@@ -55,8 +65,10 @@ ForeignKeys flag_keys(const std::vector<std::string>& words) {
     if (equals != std::string::npos) {
       keys[flag.substr(0, equals)] = flag.substr(equals + 1);
     } else if (i + 1 < words.size() && !is_flag(words[i + 1]) && words[i + 1] != ";") {
-      keys[flag] = words[i + 1];
-      ++i;
+      std::string value = words[++i];  // of several words where it takes several
+      while (i + 1 < words.size() && !is_flag(words[i + 1]) && words[i + 1] != ";")
+        value += cat(" ", words[++i]);
+      keys[flag] = value;
     } else {
       keys[flag] = "true";
     }

@@ -14,7 +14,7 @@ namespace braid::inline foreign {
 // npos if none does.
 size_t end_of_group(std::string_view text, size_t begin, char open, char close);
 
-// Leaves of a YAML tree by dotted path, as written ("null" for nothing); lists are left out.
+// Leaves of a YAML tree by dotted path, as written ("null" for nothing, "[a, b]" for a list).
 Result<ForeignKeys> yaml_keys(std::string_view text, const std::string& where);
 
 // "key=value" words, with Hydra's leading "+" or "++" removed.

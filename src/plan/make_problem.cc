@@ -154,10 +154,12 @@ Status add_workload(const Config& config, const ReadText& read, PlanningProblem*
   BRAID_TRY(check_length_limit(work.prompt, "workload.prompt_length", config.data.max_prompt_length,
                                "data.max_prompt_length"));
   cut_at(config.data.max_prompt_length, &work.prompt);
+  work.prompt_limit = config.data.max_prompt_length;
   if (!generates(problem->graph)) return check_positions(*problem);
   BRAID_TRY(check_length_limit(work.response, "workload.response_length",
                                config.rollout.max_response_length, "rollout.max_response_length"));
   cut_at(config.rollout.max_response_length, &work.response);
+  work.response_limit = config.rollout.max_response_length;
   return check_positions(*problem);
 }
 

@@ -51,6 +51,14 @@ int64_t longest_tokens(const LengthDistribution& lengths) {
   return std::llround(std::ceil(std::exp(location + kQuantile999 * lengths.sigma)));
 }
 
+int64_t allowed_prompt_tokens(const Workload& workload) {
+  return workload.prompt_limit > 0 ? workload.prompt_limit : longest_tokens(workload.prompt);
+}
+
+int64_t allowed_response_tokens(const Workload& workload) {
+  return workload.response_limit > 0 ? workload.response_limit : longest_tokens(workload.response);
+}
+
 double mean_tokens(const LengthDistribution& lengths) {
   if (lengths.samples.empty()) return lengths.mean;
   double sum = 0;

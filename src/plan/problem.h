@@ -32,6 +32,9 @@ struct Workload {
   int64_t minibatches = 1;         // optimizer steps per epoch over one rollout
   int64_t epochs = 1;
   LengthDistribution prompt, response;
+  // The longest that a configuration allows, in tokens: no price depends on it, and what is
+  // exported has it. 0 = the longest of those above.
+  int64_t prompt_limit = 0, response_limit = 0;
   // Inference and training compute the prompt of a group once in a micro-batch, as Braid's runtime.
   bool share_prompts = false;
   // How often what stands between a fetch and the select that may draw again runs, in the mean.
@@ -95,6 +98,9 @@ int64_t minibatch_samples(const PlanningProblem& problem);
 // without a cut gives its 99.9 % quantile.
 int64_t longest_tokens(const LengthDistribution& lengths);
 double mean_tokens(const LengthDistribution& lengths);
+// What a configuration allows, or the longest that there is.
+int64_t allowed_prompt_tokens(const Workload& workload);
+int64_t allowed_response_tokens(const Workload& workload);
 // What a call computes in: its strategy's precision, or the model's own.
 Precision precision_of(const RoleModel& model, const Strategy& strategy);
 // Most tokens of one forward of the generation engine: the problem's, or `usual`.

@@ -2,11 +2,13 @@
 
 #include <cmath>
 #include <cstdio>
+#include <filesystem>
 #include <sstream>
 
 #include "base/text.h"
 #include "host/file.h"
 #include "host/machine.h"
+#include "report/metric_names.h"
 
 namespace braid::inline report {
 namespace {
@@ -14,22 +16,49 @@ namespace {
 constexpr const char* kMetricsFile = "metrics.jsonl";
 constexpr const char* kSamplesFile = "samples.jsonl";
 
-// Returns the last step that is left, -1 for none.
-Result<int64_t> drop_rows_from(const std::string& path, int64_t first_step) {
-  int64_t last = -1;
-  if (!path_exists(path)) return last;
+// What a file of rows has before a step.
+struct KeptRows {
+  std::string text;
+  int64_t last_step = -1;  // -1 = none
+};
+
+Result<KeptRows> rows_before(const std::string& path, int64_t first_step) {
+  KeptRows kept;
+  if (!path_exists(path)) return kept;
   BRAID_ASSIGN(const std::string text, read_file(path));
   std::istringstream lines(text);
-  std::string line, kept;
+  std::string line;
   while (std::getline(lines, line)) {
     const auto row = parse_json(line, path);
     const int64_t step = row.ok() ? row->value("step", int64_t{0}) : first_step;
     if (step >= first_step) continue;
-    kept += line + "\n";
-    last = step;
+    kept.text += line + "\n";
+    kept.last_step = step;
   }
-  BRAID_TRY(write_file_atomic(path, kept));
-  return last;
+  return kept;
+}
+
+Status keep_rows(const std::string& path, const KeptRows& kept) {
+  return path_exists(path) ? write_file_atomic(path, kept.text) : ok_status();
+}
+
+// Whose names the folder's rows have, and what each of them is here.
+struct WrittenNames {
+  std::string names = "braid";
+  std::map<std::string, std::string> ours;
+};
+
+Result<WrittenNames> written_names(const std::string& folder) {
+  WrittenNames out;
+  const std::string path = join_path(folder, kMetricNamesFile);
+  if (!path_exists(path)) return out;
+  BRAID_ASSIGN(const std::string text, read_file(path));
+  BRAID_ASSIGN(const Json json, parse_json(text, path));
+  BRAID_ASSIGN(out.names, json_field<std::string>(json, "names").at(path));
+  BRAID_ASSIGN(const Json ours, json_field<Json>(json, "ours").at(path));
+  for (const auto& [theirs, name] : ours.items())
+    if (name.is_string()) out.ours[theirs] = name.get<std::string>();
+  return out;
 }
 
 }  // namespace
@@ -37,13 +66,28 @@ Result<int64_t> drop_rows_from(const std::string& path, int64_t first_step) {
 Result<MetricsLog> MetricsLog::open(const MetricsLogOptions& options, int64_t first_step) {
   BRAID_TRY(make_folder(options.folder));
   MetricsLog log(options);
+  BRAID_ASSIGN(WrittenNames written, written_names(options.folder));
+  const std::string metrics = join_path(options.folder, kMetricsFile);
+  const std::string samples = join_path(options.folder, kSamplesFile);
+  BRAID_ASSIGN(const KeptRows kept, rows_before(metrics, first_step));
+  if (!kept.text.empty() && written.names != options.names)
+    return invalid_input(cat("log.names: the rows of ", metrics, " have the names of ",
+                             written.names, ", and the run would go on with those of ",
+                             options.names, "; write log.names: ", written.names,
+                             ", or another run.name"));
   // Before anything of an earlier run goes: a program that does not start ends this one.
   for (const CommandLogOptions& command : options.commands) {
     BRAID_ASSIGN(CommandLog child, CommandLog::start(command));
     log.commands_.push_back(std::move(child));
   }
-  BRAID_TRY(drop_rows_from(join_path(options.folder, kSamplesFile), first_step).status());
-  BRAID_ASSIGN(log.last_step_, drop_rows_from(join_path(options.folder, kMetricsFile), first_step));
+  BRAID_ASSIGN(const KeptRows kept_samples, rows_before(samples, first_step));
+  BRAID_TRY(keep_rows(samples, kept_samples));
+  BRAID_TRY(keep_rows(metrics, kept));
+  if (kept.text.empty())
+    std::filesystem::remove(join_path(options.folder, kMetricNamesFile));
+  else
+    log.ours_ = std::move(written.ours);
+  log.last_step_ = kept.last_step;
   log.first_step_ = first_step;
   if (options.tensorboard) {
     BRAID_ASSIGN(log.events_,
@@ -64,16 +108,33 @@ double MetricsLog::seconds_left(int64_t step) const {
   return elapsed / static_cast<double>(done) * static_cast<double>(options_.total_steps - step - 1);
 }
 
+Result<MetricsRow> MetricsLog::named(MetricsRow row) {
+  if (options_.names == "braid") return row;
+  MetricsRow out;
+  const size_t known = ours_.size();
+  for (const auto& [ours, value] : row) {
+    const std::string theirs = metric_name(ours, options_.names);
+    const bool free = out.emplace(theirs, value).second;  // of two the second keeps its own
+    if (!free) out[ours] = value;
+    if (free && theirs != ours) ours_[theirs] = ours;
+  }
+  if (ours_.size() > known)
+    BRAID_TRY(write_file_atomic(join_path(options_.folder, kMetricNamesFile),
+                                Json({{"names", options_.names}, {"ours", ours_}}).dump(1) + "\n"));
+  return out;
+}
+
 Status MetricsLog::write(int64_t step, MetricsRow row) {
   row["perf/peak_rss_gb"] = static_cast<double>(peak_memory_bytes()) / 1e9;
   if (options_.console)
     std::fprintf(stderr, "%s\n",
                  console_line(row, step, options_.total_steps, seconds_left(step)).c_str());
+  BRAID_ASSIGN(const MetricsRow written, named(std::move(row)));
   Json json = {{"step", step}};
-  for (const auto& [name, value] : row)
+  for (const auto& [name, value] : written)
     json[name] = std::isfinite(value) ? Json(value) : Json(nullptr);
   if (options_.jsonl) BRAID_TRY(append(kMetricsFile, json));
-  if (events_) BRAID_TRY(events_->write(step, row));
+  if (events_) BRAID_TRY(events_->write(step, written));
   for (CommandLog& command : commands_) BRAID_TRY(command.write(json));
   return ok_status();
 }

@@ -20,7 +20,8 @@ struct MetricsLogOptions {
   std::string folder;  // of the run
   bool jsonl = true;
   bool console = true;
-  int64_t total_steps = 0;  // for progress and time left
+  std::string names = "braid";  // whose names the files and child processes have: metric_names.h
+  int64_t total_steps = 0;      // for progress and time left
   bool tensorboard = false;
   std::vector<CommandLogOptions> commands;  // child processes that get each row
 };
@@ -34,7 +35,7 @@ std::string console_line(const MetricsRow& row, int64_t step, int64_t total_step
 class MetricsLog {
  public:
   // Appends to the files of the folder; rows from `first_step` on, which a resumed run repeats, are
-  // dropped first.
+  // dropped first. Errors: rows that are left have names of another kind than options.names.
   static Result<MetricsLog> open(const MetricsLogOptions& options, int64_t first_step);
 
   // One row, with the peak memory of the process added as perf/peak_rss_gb; a value that is not
@@ -51,9 +52,11 @@ class MetricsLog {
  private:
   explicit MetricsLog(const MetricsLogOptions& options) : options_(options) {}
   Status append(const std::string& file, const Json& row) const;
-  double seconds_left(int64_t step) const;  // below 0 before the first step
+  Result<MetricsRow> named(MetricsRow row);  // as it is written
+  double seconds_left(int64_t step) const;   // below 0 before the first step
 
   MetricsLogOptions options_;
+  std::map<std::string, std::string> ours_;  // our names of those that were written
   std::optional<EventFile> events_;
   std::vector<CommandLog> commands_;
   int64_t first_step_ = 0;

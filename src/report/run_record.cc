@@ -8,6 +8,7 @@
 
 #include "base/text.h"
 #include "host/file.h"
+#include "report/metric_names.h"
 
 namespace braid::inline report {
 namespace {
@@ -164,6 +165,8 @@ Result<RunRecord> read_run(const std::string& folder) {
     return Status(Code::kNotFound, cat(folder,
                                        ": no row of metrics.jsonl; give the folder of a run "
                                        "(run.dir/run.name) that has completed a step"));
+  BRAID_ASSIGN(const std::string renamed, text_of(path, kMetricNamesFile));
+  BRAID_TRY(restore_names(renamed, join_path(path, kMetricNamesFile), &out.metrics));
   BRAID_ASSIGN(out.samples, rows_of(path, "samples.jsonl"));
   BRAID_ASSIGN(const std::vector<Json> timelines, rows_of(path, "timelines.jsonl"));
   if (!timelines.empty()) out.timelines = timelines;

@@ -1,15 +1,12 @@
-// braid config, and the checks of a configuration that only the run side knows.
+// The checks of a configuration that only the run side knows.
 #include <algorithm>
-#include <cstdio>
 
 #include "base/contains.h"
 #include "base/text.h"
-#include "braid/commands.h"
 #include "braid/data/inputs.h"
 #include "config/algorithm_check.h"
 #include "config/load.h"
 #include "config/origin.h"
-#include "config/reference.h"
 #include "dataflow/graph.h"
 #include "reward/reward.h"
 
@@ -28,36 +25,6 @@ Status check_algorithm(const Config& config) {
 Status check_values(const LoadedConfig& loaded) {
   BRAID_TRY(at_place(loaded.resolved, check_algorithm(loaded.config)));
   return check_reward_list(loaded.config.reward, *loaded.resolved.find("reward"));
-}
-
-struct ConfigArguments {
-  bool list = false;
-  bool resolve = false;
-};
-
-Status print_config(const ConfigArguments& arguments, const std::vector<std::string>& inputs) {
-  if (arguments.list) {
-    std::printf("%s", configuration_table().c_str());
-    return ok_status();
-  }
-  BRAID_ASSIGN(const LoadedConfig loaded, load_config_arguments(inputs));
-  if (loaded.config.plan.graph.empty())  // else the file says which calls there are
-    BRAID_TRY(at_place(loaded.resolved, make_graph(loaded.config.algorithm).status()));
-  if (arguments.resolve) {
-    std::printf("%s", yaml_text(loaded.resolved, true).c_str());
-    return ok_status();
-  }
-  BRAID_ASSIGN(const BatchArithmetic arithmetic, batch_arithmetic(loaded.config));
-  std::printf("%s\n", arithmetic_text(loaded.config, arithmetic).c_str());
-  return ok_status();
-}
-
-Action define_config(CLI::App& app) {
-  auto arguments = std::make_shared<ConfigArguments>();
-  take_config_inputs(app);
-  app.add_flag("--resolve", arguments->resolve, "print every key with its value and origin");
-  app.add_flag("--list", arguments->list, "print the table of all keys with their meaning");
-  return [arguments, &app] { return print_config(*arguments, app.remaining()); };
 }
 
 // Keys that were written but mean nothing to the type of their entry.
@@ -94,13 +61,16 @@ Status check_reward_list(const std::vector<RewardConfig>& rewards, const YamlNod
   return check_rewards(rewards).at(list.origin.empty() ? "reward" : list.origin);
 }
 
-Result<LoadedConfig> load_config_arguments(const std::vector<std::string>& inputs) {
-  BRAID_ASSIGN(LoadedConfig loaded, read_config_inputs(inputs));
+Result<LoadedConfig> load_checked(const ConfigSources& sources) {
+  BRAID_ASSIGN(LoadedConfig loaded, load_config(sources));
   BRAID_TRY(check_values(loaded));
   leave_out_unread(loaded.config.reward, loaded.resolved.find("reward"));
   return loaded;
 }
 
-extern const Command kConfigCommand{"config", "check a configuration and print it", define_config};
+Result<LoadedConfig> load_config_arguments(const std::vector<std::string>& inputs) {
+  BRAID_ASSIGN(const ConfigSources sources, config_sources(inputs));
+  return load_checked(sources);
+}
 
 }  // namespace braid

@@ -12,6 +12,7 @@ namespace braid {
 
 // The configuration that inputs mean (config_inputs.h), checked by the modules that read it.
 Result<LoadedConfig> load_config_arguments(const std::vector<std::string>& inputs);
+Result<LoadedConfig> load_checked(const ConfigSources& sources);
 
 // The same with folders of this machine in place of names of the Hugging Face hub
 // (host/hub_cache.h); errors name the key. Data are located when they are read.

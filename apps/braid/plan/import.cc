@@ -17,9 +17,9 @@
 #include "base/units.h"
 #include "braid/config_inputs.h"
 #include "braid/plan/calibration_input.h"
+#include "braid/plan/foreign_input.h"
 #include "braid/plan/gain.h"
 #include "foreign/foreign.h"
-#include "foreign/scripts/launch_script.h"
 #include "host/file.h"
 #include "plan/make_problem.h"
 #include "plan/plan_text.h"
@@ -110,46 +110,7 @@ Result<std::optional<LengthDistribution>> stated_lengths(const std::string& text
   return std::optional(lengths);
 }
 
-struct Configuration {
-  ForeignKeys keys;
-  std::vector<std::string> overrides;  // those among them that the command line states
-  std::vector<std::string> notes;
-  ForeignKeys stated;      // by the file itself, without one that it names
-  std::string script_way;  // how a launch script was read; "" = the file is none
-};
-
-Result<Configuration> read_configuration(const Framework& framework,
-                                         const ImportArguments& arguments) {
-  if (arguments.inputs.empty())
-    return invalid_input(cat("--import ", framework.name, ": name the configuration to read"));
-  Configuration out;
-  const std::string& path = arguments.inputs.front();
-  BRAID_ASSIGN(const std::string text, read_file(path));
-  const bool script = is_launch_script(path, text);
-  if (!script && !arguments.read_script.empty())
-    return invalid_input(cat(path, ": is no shell script (a name that ends with .sh, or a first ",
-                             "line such as #!/bin/bash); leave out --read-script"));
-  LaunchScriptOptions options{arguments.read_script, {}, arguments.gpus_per_node};
-  for (size_t i = 1; i < arguments.inputs.size(); ++i)
-    if (script && is_script_variable(arguments.inputs[i]))
-      options.variables.push_back(arguments.inputs[i]);
-    else
-      out.overrides.push_back(arguments.inputs[i]);
-  if (script) {
-    BRAID_ASSIGN(LaunchScript launch, read_launch_script(framework, path, text, options));
-    out.keys = std::move(launch.keys);
-    out.stated = std::move(launch.stated);
-    out.notes = std::move(launch.notes);
-    out.script_way = launch.way;
-  } else {
-    BRAID_ASSIGN(out.keys, framework.parse(text, path));
-    out.stated = out.keys;
-  }
-  BRAID_TRY(add_overrides(out.overrides, &out.keys));
-  return out;
-}
-
-void print_read(const Configuration& configuration) {
+void print_read(const ForeignInput& configuration) {
   Json json = {{"keys", configuration.stated}, {"notes", configuration.notes}};
   if (!configuration.script_way.empty()) json["script"] = configuration.script_way;
   std::cout << json.dump(1) << "\n";
@@ -326,7 +287,11 @@ void print_changes(const ForeignKeys& keys, const Verdict& now,
 
 Status run_plan_import(const ImportArguments& arguments) {
   BRAID_ASSIGN(const Framework* framework, find_framework(arguments.framework));
-  BRAID_ASSIGN(const Configuration configuration, read_configuration(*framework, arguments));
+  if (arguments.inputs.empty())
+    return invalid_input(cat("--import ", framework->name, ": name the configuration to read"));
+  BRAID_ASSIGN(const ForeignInput configuration,
+               read_foreign_input(
+                   *framework, {arguments.inputs, arguments.read_script, arguments.gpus_per_node}));
   const ForeignKeys& keys = configuration.keys;
   if (arguments.keys_only) {
     print_read(configuration);

@@ -56,6 +56,7 @@ Result<MetricsLogOptions> log_options(const Config& config, const std::string& f
   out.folder = folder;
   out.jsonl = config.log.jsonl;
   out.console = config.log.console;
+  out.names = config.log.names;
   out.total_steps = config.train.total_steps;
   out.tensorboard = config.log.tensorboard;
   BRAID_ASSIGN(out.commands, log_commands(config));

@@ -1,6 +1,7 @@
 // The table behind keys.cc: names of other frameworks, ours, units and conversions.
 #pragma once
 
+#include <span>
 #include <vector>
 
 #include "foreign/keys/key_values.h"
@@ -18,5 +19,11 @@ struct ForeignKey {
 };
 
 const std::vector<ForeignKey>& foreign_key_table();
+
+// Its parts, in its order.
+std::span<const ForeignKey> keys_of_steps();
+std::span<const ForeignKey> keys_of_models();
+std::span<const ForeignKey> keys_of_learning();
+std::span<const ForeignKey> keys_of_machines();
 
 }  // namespace braid::inline foreign_keys

@@ -1,107 +1,13 @@
 #include "foreign/keys/key_values.h"
 
-#include <algorithm>
-#include <cmath>
-#include <map>
-#include <optional>
 #include <set>
 
-#include "base/contains.h"
 #include "base/text.h"
-#include "foreign/keys/names.h"
+#include "foreign/keys/value_helpers.h"
 
 namespace braid::inline foreign_keys {
-namespace foreign {
+namespace key_advice {
 namespace {
-
-using Kind = ForeignAdvice::Kind;
-using Choices = std::map<std::string, std::string>;
-
-ForeignAdvice value_of(const std::string& text) { return {Kind::kValue, text}; }
-ForeignAdvice lines_of(const std::string& text) { return {Kind::kLines, text}; }
-ForeignAdvice rule_of(const std::string& text) { return {Kind::kRule, text}; }
-ForeignAdvice nothing_as(const std::string& why) { return {Kind::kNothing, why}; }
-
-// The first number in the tree whose key has one of the names, wherever it stands.
-std::optional<double> number_of(const YamlNode& node, const std::vector<std::string>& names) {
-  for (const auto& [key, value] : node.map) {
-    double number = 0;
-    std::string name = key;
-    std::replace(name.begin(), name.end(), '-', '_');
-    for (const std::string& wanted : names)
-      if (name == wanted && parse_double(value.scalar, &number)) return number;
-    if (const auto below = number_of(value, names)) return below;
-  }
-  return std::nullopt;
-}
-
-// The same where the number is a count.
-std::optional<int64_t> count_of(const YamlNode& root, const std::vector<std::string>& names) {
-  const auto number = number_of(root, names);
-  if (!number || *number < 1 || *number > 1e9 || *number != std::floor(*number))
-    return std::nullopt;
-  return static_cast<int64_t>(*number);
-}
-
-std::optional<int64_t> parse_count(const std::string& text) {
-  int64_t count = 0;
-  if (!parse_int(text, &count) || count < 1 || count > 1'000'000'000) return std::nullopt;
-  return count;
-}
-
-std::optional<int64_t> group_size(const YamlNode& root) {
-  return count_of(root, {"num_generations", "n_samples_per_prompt", "samples_per_prompt", "n",
-                         "num_generations_per_prompt", "group_size"});
-}
-
-std::optional<int64_t> longest_response(const YamlNode& root) {
-  return count_of(root, {"max_response_length", "max_completion_length", "generate_max_len",
-                         "max_new_tokens", "response_length"});
-}
-
-bool is_true(const std::string& value) { return value == "true" || value == "True"; }
-bool is_false(const std::string& value) { return value == "false" || value == "False"; }
-
-bool is_off(const std::string& value) {
-  return value == "-1" || value == "null" || value == "None" || value == "none" || value.empty();
-}
-
-ForeignAdvice choose(const Choices& choices, const std::string& value) {
-  const auto found = choices.find(value);
-  return found == choices.end() ? ForeignAdvice() : value_of(found->second);
-}
-
-// So many mini-batches of a rollout, or the nearest number of them that there can be.
-ForeignAdvice minibatches(int64_t sequences, double wanted) {
-  int64_t best = 1;
-  for (int64_t parts = 1; parts <= sequences && parts <= 4 * std::max(wanted, 1.0); ++parts)
-    if (sequences % parts == 0 && std::abs(parts - wanted) < std::abs(best - wanted)) best = parts;
-  ForeignAdvice out = value_of(cat(best));
-  if (best != wanted)
-    out.remark = cat("the nearest number that divides the ", sequences, " sequences of a rollout");
-  return out;
-}
-
-ForeignAdvice prompts_for(int64_t completions, const ForeignContext& context) {
-  const auto group = group_size(context.root);
-  if (!group) return rule_of(cat(completions, " / rollout.samples_per_prompt"));
-  const int64_t prompts = std::max<int64_t>(1, (completions + *group / 2) / *group);
-  ForeignAdvice out = value_of(cat(prompts));
-  if (prompts * *group != completions)
-    out.remark = cat("each with ", *group, " responses, so ", prompts * *group, " in all");
-  return out;
-}
-
-// What is called an estimator or a loss there, where it is an algorithm here.
-ForeignAdvice named_algorithm(const std::string& what, const std::string& value,
-                              const ForeignContext& context) {
-  ForeignAdvice advice = algorithm_advice(value, context.algorithms);
-  if (advice.kind == Kind::kNone)
-    advice = nothing_as(cat("there is no ", what, " '", value, "'; algorithm.name may be ",
-                            join(context.algorithms, ", ")));
-  advice.key = "algorithm.name";
-  return advice;
-}
 
 // The last but one name of a path: "actor" of "actor_rollout_ref.actor.megatron.NAME" is two up.
 std::string name_above(const std::string& path, size_t levels) {
@@ -129,6 +35,22 @@ std::string updating_call(const ForeignContext& context) {
 ForeignAdvice no_conversion(const std::string&, const ForeignContext&) { return {}; }
 ForeignAdvice switched_on(const std::string&, const ForeignContext&) { return value_of("true"); }
 
+ForeignAdvice always_sampled(const std::string& value, const ForeignContext&) {
+  return is_true(value) ? nothing_as("training always samples") : ForeignAdvice();
+}
+
+// verl's evaluation is greedy where this is off, whatever its temperature.
+ForeignAdvice sampled_evaluation(const std::string& value, const ForeignContext&) {
+  if (is_false(value)) return value_of("0");
+  return is_true(value) ? nothing_as("val_kwargs.temperature says how") : ForeignAdvice();
+}
+
+ForeignAdvice temperature_of_evaluation(const std::string& value, const ForeignContext& context) {
+  if (says_off(context.root, "val_kwargs.do_sample"))
+    return nothing_as("val_kwargs.do_sample is off");
+  return value_of(value);
+}
+
 ForeignAdvice as_boolean(const std::string& value, const ForeignContext&) {
   if (is_true(value)) return value_of("true");
   return is_false(value) ? value_of("false") : ForeignAdvice();
@@ -148,116 +70,36 @@ ForeignAdvice zero_is_off(const std::string& value, const ForeignContext&) {
   return value_of(is_off(value) ? "0" : value);
 }
 
+// Of a list of one the one.
 ForeignAdvice one_file(const std::string& value, const ForeignContext&) {
-  const bool list = !value.empty() && value.front() == '[';
-  return list || is_off(value) ? ForeignAdvice() : value_of(value);
-}
-
-ForeignAdvice completions_to_prompts(const std::string& value, const ForeignContext& context) {
-  const auto completions = parse_count(value);
-  return completions ? prompts_for(*completions, context) : ForeignAdvice();
-}
-
-// Of one device and micro-batch (TRL).
-ForeignAdvice micro_completions_to_prompts(const std::string& value,
-                                           const ForeignContext& context) {
-  const auto completions = parse_count(value);
-  if (!completions) return {};
-  const int64_t batches = count_of(context.root, {"gradient_accumulation_steps"}).value_or(1);
-  return prompts_for(*completions * batches, context);
-}
-
-// A mini-batch's size in prompts (verl) to the number of mini-batches.
-ForeignAdvice prompts_to_minibatches(const std::string& value, const ForeignContext& context) {
-  const auto size = parse_count(value);
-  const auto prompts = count_of(context.root, {"rollout_batch_size", "prompts_per_step",
-                                               "num_prompts_per_step", "train_batch_size"});
-  if (!size) return {};
-  if (!prompts) return rule_of(cat("rollout.prompts_per_step / ", value));
-  return minibatches(*prompts * group_size(context.root).value_or(1),
-                     static_cast<double>(*prompts) / static_cast<double>(*size));
-}
-
-// A mini-batch's size in sequences to the number of mini-batches.
-ForeignAdvice sequences_to_minibatches(const std::string& value, const ForeignContext& context) {
-  const auto size = parse_count(value);
-  if (!size) return {};
-  auto prompts =
-      count_of(context.root, {"rollout_batch_size", "prompts_per_step", "num_prompts_per_step"});
-  if (const YamlNode* rollout = context.root.find("rollout"); !prompts && rollout != nullptr)
-    prompts = count_of(*rollout, {"batch_size"});
-  if (!prompts)
-    return rule_of(cat("rollout.prompts_per_step x rollout.samples_per_prompt / ", value));
-  const int64_t sequences = *prompts * group_size(context.root).value_or(1);
-  return minibatches(sequences, static_cast<double>(sequences) / static_cast<double>(*size));
-}
-
-ForeignAdvice sequences_to_tokens(const std::string& value, const ForeignContext& context) {
-  const auto sequences = parse_count(value);
-  const auto prompt =
-      count_of(context.root, {"max_prompt_length", "prompt_max_len", "prompt_length"});
-  const auto response = longest_response(context.root);
-  if (!sequences) return {};
-  if (prompt && response) return value_of(cat(*sequences * (*prompt + *response)));
-  return rule_of(cat(value, " x (data.max_prompt_length + rollout.max_response_length)"));
-}
-
-ForeignAdvice completions_to_episodes(const std::string& value, const ForeignContext&) {
-  return parse_count(value) ? lines_of("train.total_episodes: " + value) : ForeignAdvice();
-}
-
-ForeignAdvice epochs_to_steps(const std::string& value, const ForeignContext&) {
-  return rule_of(cat(value, " x lines of data.train / rollout.prompts_per_step"));
-}
-
-ForeignAdvice ratio_to_warmup(const std::string& value, const ForeignContext& context) {
-  double ratio = 0;
-  const auto steps = count_of(context.root, {"total_steps", "max_steps", "total_training_steps"});
-  if (!parse_double(value, &ratio) || ratio < 0 || ratio > 1) return {};
-  return steps ? value_of(cat(static_cast<int64_t>(ratio * static_cast<double>(*steps))))
-               : rule_of(cat(value, " x the optimizer steps of the run"));
-}
-
-// TRL moves the reference every 512 steps where nothing else is said.
-std::string steps_of_reference(const ForeignContext& context) {
-  const auto steps = count_of(context.root, {"ref_model_sync_steps"});
-  return cat(steps ? *steps : 512);
-}
-
-ForeignAdvice sync_of_reference(const std::string& value, const ForeignContext& context) {
-  if (is_false(value)) return value_of("0");
-  return is_true(value) ? value_of(steps_of_reference(context)) : ForeignAdvice();
-}
-
-// What its share leaves to the reference.
-ForeignAdvice mix_of_reference(const std::string& value, const ForeignContext& context) {
-  double share = 0;
-  if (!parse_double(value, &share) || share <= 0 || share > 1) return {};
-  return lines_of(cat("reference.ema: ", format_double(1 - share),
-                      "' and 'reference.sync_every: ", steps_of_reference(context)));
-}
-
-// A number of steps, or below 1 a share of all (transformers).
-ForeignAdvice steps_or_share(const std::string& value, const ForeignContext& context) {
-  double number = 0;
-  if (is_off(value)) return value_of("0");
-  if (!parse_double(value, &number) || number < 0) return {};
-  if (number == 0 || number >= 1)
-    return number == std::floor(number) ? value_of(value) : ForeignAdvice();
-  const auto steps = count_of(context.root, {"total_steps", "max_steps", "total_training_steps"});
-  if (!steps) return rule_of(cat(value, " x train.total_steps"));
-  return value_of(cat(
-      std::max<int64_t>(1, static_cast<int64_t>(std::ceil(number * static_cast<double>(*steps))))));
-}
-
-ForeignAdvice both_clips(const std::string& value, const ForeignContext&) {
-  return lines_of(cat("algorithm.clip_low: ", value, "' and 'algorithm.clip_high: ", value));
+  if (is_off(value) || value == "[]") return nothing_as("no file is named");
+  if (value.front() != '[') return value_of(value);
+  if (value.find(',') != std::string::npos) return {};
+  std::string inside(trim(std::string_view(value).substr(1, value.size() - 2)));
+  std::erase_if(inside, [](char letter) { return letter == '"' || letter == '\''; });
+  return value_of(inside);
 }
 
 ForeignAdvice clip_range(const std::string& value, const ForeignContext&) {
   std::string last = split(value, value.find(',') == std::string::npos ? ' ' : ',').back();
   while (!last.empty() && (last.back() == ']' || last.back() == ')')) last.pop_back();
   return value_of(std::string(trim(last)));
+}
+
+// "0.9 0.95", as a command line has them, as a list.
+ForeignAdvice list_of_two(const std::string& value, const ForeignContext&) {
+  const std::vector<double> both = numbers_in(value);
+  if (both.size() != 2) return value_of(value);
+  return value_of(cat("[", format_double(both[0]), ", ", format_double(both[1]), "]"));
+}
+
+// A least learning rate as a share of the highest.
+ForeignAdvice floor_to_ratio(const std::string& value, const ForeignContext& context) {
+  double least = 0;
+  const auto most = number_of(context.root, {"learning_rate", "lr"});
+  if (!parse_double(value, &least)) return {};
+  if (!most || *most <= 0) return rule_of(cat(value, " / the learning rate"));
+  return value_of(format_double(least / *most));
 }
 
 ForeignAdvice two_betas(const std::string& value, const ForeignContext& context) {
@@ -268,25 +110,10 @@ ForeignAdvice two_betas(const std::string& value, const ForeignContext& context)
                       format_double(second.value_or(0.999)), "]"));
 }
 
-ForeignAdvice estimator_to_algorithm(const std::string& value, const ForeignContext& context) {
-  // OpenRLHF's name of REINFORCE++
-  const bool whitened = value == "reinforce" && contains(context.algorithms, "reinforce_plus_plus");
-  return named_algorithm("estimator", whitened ? "reinforce_plus_plus" : value, context);
-}
-
-// Of verl's actor.policy_loss and OpenRLHF's policy_loss_type.
-ForeignAdvice loss_mode(const std::string& value, const ForeignContext& context) {
-  if (value == "vanilla" || value == "ppo")
-    return nothing_as("the clipped loss is the one that there is");
-  return named_algorithm("loss", value, context);
-}
-
 // TRL's beta: of DPO and its kin the loss's own number, of distillation how much of the other
 // direction's divergence there is, else the weight of the KL penalty.
 ForeignAdvice strength_of_reference(const std::string& value, const ForeignContext& context) {
-  const YamlNode* algorithm = context.root.find("algorithm");
-  const YamlNode* node = algorithm == nullptr ? nullptr : algorithm->find("name");
-  const std::string name = node == nullptr ? "" : node->scalar;
+  const std::string name = name_of_algorithm(context.root);
   if (name == "distill")
     return {Kind::kNoKey, "distill learns from the reverse KL alone, which is TRL's beta of 1"};
   const bool pairs = name == "dpo" || name == "orpo" || name == "online_dpo" || name == "kto";
@@ -336,7 +163,7 @@ ForeignAdvice loss_aggregation(const std::string& value, const ForeignContext& c
                                       {"grpo", "seq_mean_token_mean"},
                                       {"seq-mean-token-sum", "seq_mean_token_sum"}},
                                      value);
-  return known.kind != Kind::kNone ? known : named_algorithm("loss", value, context);
+  return known.kind != Kind::kNone ? known : algorithm_of_loss(value, context);
 }
 
 ForeignAdvice ratio_level(const std::string& value, const ForeignContext&) {
@@ -356,27 +183,15 @@ ForeignAdvice group_normalization(const std::string& value, const ForeignContext
                 value);
 }
 
-ForeignAdvice kl_estimator(const std::string& value, const ForeignContext&) {
-  return choose(
-      {{"kl", "k1"}, {"k1", "k1"}, {"mse", "k2"}, {"k2", "k2"}, {"low_var_kl", "k3"}, {"k3", "k3"}},
-      value);
-}
-
-ForeignAdvice kl_in_loss(const std::string& value, const ForeignContext&) {
-  return value_of(is_true(value) ? "loss" : "reward");
-}
-
-ForeignAdvice kl_in_reward(const std::string& value, const ForeignContext&) {
-  return value_of(is_true(value) ? "reward" : "loss");
-}
-
 ForeignAdvice schedule(const std::string& value, const ForeignContext&) {
-  return choose({{"constant", "constant"},
-                 {"constant_with_warmup", "constant"},
-                 {"linear", "linear"},
-                 {"cosine", "cosine"},
-                 {"cosine_with_min_lr", "cosine"}},
-                value);
+  ForeignAdvice out = choose({{"constant", "constant"},
+                              {"constant_with_warmup", "constant"},
+                              {"linear", "linear"},
+                              {"cosine", "cosine"},
+                              {"cosine_with_min_lr", "cosine"}},
+                             value);
+  if (value == "cosine_with_min_lr") out.remark = "with its floor as min_lr_ratio beside it";
+  return out;
 }
 
 ForeignAdvice dtype(const std::string& value, const ForeignContext&) {
@@ -398,6 +213,15 @@ ForeignAdvice half_precision(const std::string& value, const ForeignContext&) {
   return nothing_as("it is off, and there is no fp16");
 }
 
+// TRL cuts whole sequences; here a prompt may be cut, a response that is given never is.
+ForeignAdvice truncation_of_sequence(const std::string& value, const ForeignContext&) {
+  if (value == "keep_start")
+    return nothing_as("nothing is cut at its end: a response is learned whole");
+  ForeignAdvice out = choose({{"keep_end", "truncate_left"}}, value);
+  if (out.kind == Kind::kValue) out.remark = "which cuts prompts alone";
+  return out;
+}
+
 ForeignAdvice truncation(const std::string& value, const ForeignContext&) {
   if (value == "right" || value == "middle")
     return nothing_as("a prompt is cut at its begin (truncate_left), left out (drop) or an error");
@@ -408,6 +232,12 @@ ForeignAdvice truncation(const std::string& value, const ForeignContext&) {
                  {"false", "error"},
                  {"False", "error"}},
                 value);
+}
+
+// transformers' and TRL's.
+ForeignAdvice sampling_strategy(const std::string& value, const ForeignContext&) {
+  if (value == "group_by_length") return nothing_as("sequences are not grouped by length");
+  return choose({{"random", "true"}, {"sequential", "false"}}, value);
 }
 
 ForeignAdvice to_chat(const std::string& value, const ForeignContext&) {
@@ -424,29 +254,39 @@ ForeignAdvice template_argument(const std::string& value, const ForeignContext& 
   return lines_of(cat("data.template: {", name, ": ", value, "}"));
 }
 
-ForeignAdvice reward_model_entry(const std::string& value, const ForeignContext&) {
+// Of the switch and of the path, which say the same entry.
+ForeignAdvice reward_model_entry(const std::string& value, const ForeignContext& context) {
   if (is_false(value) || is_off(value))
     return nothing_as("a reward model is there where reward has an entry of type model");
-  if (is_true(value)) return rule_of("reward: [{type: model, path: FOLDER}]");
-  return lines_of(cat("reward: [{type: model, path: ", value, "}]"));
+  const bool has_path = context.path.find("enable") == std::string::npos;
+  if (!is_true(value)) {
+    if (has_path && says_off(context.root, "reward_model.enable"))
+      return nothing_as("reward_model.enable is off");
+    return lines_of(cat("reward: [{type: model, path: ", value, "}]"));
+  }
+  for (const char* key : {"reward_model.model_path", "reward_model.model.path"})
+    if (!is_null(text_of(context.root, key).value_or("")))
+      return nothing_as(cat("the entry has its path from ", key));
+  return rule_of("reward: [{type: model, path: FOLDER}]");
 }
 
 ForeignAdvice reward_url(const std::string& value, const ForeignContext&) {
+  if (is_null(value)) return nothing_as("there is no server");
   return lines_of(cat("reward: [{type: http, url: \"", value, "\"}]"));
 }
 
 ForeignAdvice reward_function(const std::string& value, const ForeignContext& context) {
-  const auto find = [&](const auto& self, const YamlNode& node) -> std::string {
-    for (const auto& [key, child] : node.map) {
-      if (key == "custom_reward_function")
-        if (const YamlNode* name = child.find("name")) return name->scalar;
-      if (std::string below = self(self, child); !below.empty()) return below;
-    }
-    return "";
-  };
-  const std::string name = find(find, context.root);
+  if (is_null(value)) return nothing_as("there is no function of yours");
+  if (value.front() == '[') return {};
+  const std::string name = text_of(context.root, "custom_reward_function.name").value_or("");
   return lines_of(cat("reward: [{type: python, path: ", value,
                       ", function: ", name.empty() ? "compute_score" : name, "}]"));
+}
+
+ForeignAdvice function_of_entry(const std::string&, const ForeignContext& context) {
+  if (!is_null(text_of(context.root, "custom_reward_function.path").value_or("")))
+    return nothing_as("it is in the entry that custom_reward_function.path makes");
+  return {};
 }
 
 ForeignAdvice resume(const std::string& value, const ForeignContext&) {
@@ -472,8 +312,22 @@ ForeignAdvice eval_strategy(const std::string& value, const ForeignContext&) {
   return value == "no" ? value_of("0") : rule_of("the number of steps itself (eval_steps)");
 }
 
-ForeignAdvice buffer_switch(const std::string& value, const ForeignContext&) {
-  return is_false(value) ? value_of("0") : rule_of("a number of tokens above 0 (its len)");
+ForeignAdvice buffer_switch(const std::string& value, const ForeignContext& context) {
+  if (is_false(value)) return value_of("0");
+  const auto tokens = count_of(context.root, {"len"});
+  return tokens ? value_of(cat(*tokens)) : rule_of("a number of tokens above 0 (its len)");
+}
+
+ForeignAdvice buffer_length(const std::string& value, const ForeignContext& context) {
+  if (says_off(context.root, "overlong_buffer.enable"))
+    return nothing_as("overlong_buffer.enable is off");
+  return value_of(value);
+}
+
+// Of torch: "cuda" and "cpu" alone are ours.
+ForeignAdvice device_name(const std::string& value, const ForeignContext&) {
+  if (value == "cpu" || value == "cuda") return value_of(value);
+  return nothing_as("devices are cpu and cuda");
 }
 
 ForeignAdvice cpu_switch(const std::string& value, const ForeignContext&) {
@@ -532,5 +386,5 @@ ForeignAdvice colocated(const std::string& value, const ForeignContext&) {
   return value_of("colocated");
 }
 
-}  // namespace foreign
+}  // namespace key_advice
 }  // namespace braid::inline foreign_keys

@@ -2,8 +2,9 @@
 
 #include <algorithm>
 
+#include "base/contains.h"
 #include "base/text.h"
-#include "foreign/keys/key_table.h"
+#include "foreign/keys/value_helpers.h"
 
 namespace braid::inline foreign_keys {
 namespace {
@@ -28,13 +29,21 @@ size_t fit_of(const std::string& entry, const std::string& path) {
   return ends_so(path, cat(".", entry)) ? 2 * (names + 1) : 0;
 }
 
-const ForeignKey* find_entry(std::string path) {
+// Whether one of the owners is among those who use the entry's key; no owners: whoever does.
+bool used_by(const ForeignKey& entry, const std::vector<std::string>& owners) {
+  if (owners.empty()) return true;
+  for (const std::string& user : split(entry.framework, ','))
+    if (contains(owners, std::string(trim(user)))) return true;
+  return false;
+}
+
+const ForeignKey* find_entry(std::string path, const std::vector<std::string>& owners) {
   std::replace(path.begin(), path.end(), '-', '_');
   path = cat(".", path);
   const ForeignKey* best = nullptr;
   size_t best_fit = 0;
   for (const ForeignKey& entry : foreign_key_table())
-    if (const size_t fit = fit_of(entry.theirs, path); fit > best_fit) {
+    if (const size_t fit = fit_of(entry.theirs, path); fit > best_fit && used_by(entry, owners)) {
       best = &entry;
       best_fit = fit;
     }
@@ -46,77 +55,133 @@ struct Leaf {
   const YamlNode* node;
 };
 
+// A group without keys is one itself: it says something too.
 void collect_leaves(const YamlNode& node, const std::string& path, std::vector<Leaf>& out) {
-  if (node.kind != YamlNode::Kind::kMap) out.push_back({path, &node});
+  if (node.map.empty()) out.push_back({path, &node});
   for (const auto& [key, value] : node.map) collect_leaves(value, cat(path, ".", key), out);
 }
 
-std::string our_key(const ForeignKey& entry, const std::string& path) {
+std::string our_key(const ForeignKey& entry, const std::string& path, const YamlNode& root) {
   std::string ours = entry.ours;
-  const size_t role = ours.find("ROLE");
-  if (role != std::string::npos)
-    ours.replace(role, 4, path.find("critic") != std::string::npos ? "critic" : "actor");
-  return ours;
+  const size_t at = ours.find("ROLE");
+  if (at == std::string::npos) return ours;
+  const bool critic = path.find("critic") != std::string::npos;
+  const bool reward = key_advice::name_of_algorithm(root) == "rm";
+  return ours.replace(at, 4, critic ? "critic" : reward ? "reward" : "actor");
 }
 
 std::string value_text(const YamlNode& node) {
   if (node.kind == YamlNode::Kind::kNull) return "null";
   if (node.kind == YamlNode::Kind::kScalar) return node.scalar;
   std::vector<std::string> items;
-  for (const YamlNode& item : node.list) items.push_back(item.scalar);
-  return cat("[", join(items, ", "), "]");
+  for (const auto& [key, value] : node.map) items.push_back(cat(key, ": ", value_text(value)));
+  for (const YamlNode& item : node.list) items.push_back(value_text(item));
+  const bool map = node.kind == YamlNode::Kind::kMap;
+  return cat(map ? "{" : "[", join(items, ", "), map ? "}" : "]");
 }
 
-std::string advice_text(const ForeignAdvice& advice, const std::string& ours,
-                        const std::string& value) {
+ForeignAdvice advice_of(const ForeignKey& entry, const std::string& value,
+                        const ForeignContext& context) {
+  if (entry.convert != nullptr) return entry.convert(value, context);
+  if (key_advice::is_null(value)) return {ForeignAdvice::Kind::kNothing, "it says nothing"};
+  return {ForeignAdvice::Kind::kValue, value};
+}
+
+KeyAnswer answer(const Leaf& leaf, const KeyQuestion& question,
+                 const std::vector<std::string>& owners) {
+  KeyAnswer out{
+      leaf.path, value_text(*leaf.node), leaf.node->origin, find_entry(leaf.path, owners), "", {}};
+  if (out.entry == nullptr) return out;
+  out.ours = our_key(*out.entry, leaf.path, question.root);
+  if (out.ours.empty()) return out;
+  out.advice = advice_of(*out.entry, out.value, {leaf.path, question.root, question.algorithms});
+  if (!out.advice.key.empty()) out.ours = out.advice.key;
+  if (out.advice.kind == ForeignAdvice::Kind::kNoKey) out.ours.clear();
+  return out;
+}
+
+std::string advice_text(const KeyAnswer& answer) {
+  const ForeignAdvice& advice = answer.advice;
   const std::string remark = advice.remark.empty() ? "" : cat(", ", advice.remark);
-  switch (advice.kind) {
-    case ForeignAdvice::Kind::kValue:
-      return cat(": instead of ", value, " write '", ours, ": ", advice.text, "'", remark);
-    case ForeignAdvice::Kind::kLines:
-      return cat(": instead of ", value, " write '", advice.text, "'", remark);
-    case ForeignAdvice::Kind::kRule:
-      return cat(": for ", value, " that is ", advice.text);
-    case ForeignAdvice::Kind::kNone:
-    case ForeignAdvice::Kind::kNothing:
-    case ForeignAdvice::Kind::kNoKey:
-      break;
-  }
+  const std::vector<std::string> lines = lines_of_answer(answer);
+  if (!lines.empty())
+    return cat(": instead of ", answer.value, " write '", join(lines, "' and '"), "'", remark);
+  if (advice.kind == ForeignAdvice::Kind::kRule)
+    return cat(": for ", answer.value, " that is ", advice.text);
   return "";
 }
 
-std::string describe(const ForeignKey& entry, const Leaf& leaf, const YamlNode& root,
-                     const std::vector<std::string>& algorithms) {
+std::string describe(const KeyAnswer& answer) {
   const std::string head =
-      cat(leaf.node->origin, ": '", leaf.path, "' is a key of ", entry.framework);
-  const std::string ours = our_key(entry, leaf.path);
-  const auto without = [&](const std::string& why) {
-    return cat(head, " without a counterpart here: ", why, "; remove it");
-  };
-  if (ours.empty()) return without(entry.note);
-  const std::string value = value_text(*leaf.node);
-  const ForeignAdvice advice = entry.convert == nullptr
-                                   ? ForeignAdvice{ForeignAdvice::Kind::kValue, value}
-                                   : entry.convert(value, {leaf.path, root, algorithms});
-  if (advice.kind == ForeignAdvice::Kind::kNoKey) return without(advice.text);
-  const std::string key = advice.key.empty() ? ours : advice.key;
-  if (advice.kind == ForeignAdvice::Kind::kNothing)
-    return cat(head, "; here it is ", key, ", and ", value, " has no counterpart: ", advice.text);
-  const bool noted = advice.key.empty() && *entry.note != '\0';
-  return cat(head, "; here it is ", key, noted ? cat(" (", entry.note, ")") : "",
-             advice_text(advice, key, value));
+      cat(answer.origin, ": '", answer.path, "' is a key of ", answer.entry->framework);
+  if (answer.ours.empty())
+    return cat(head, " without a counterpart here: ", reason_of_answer(answer), "; remove it");
+  if (answer.advice.kind == ForeignAdvice::Kind::kNothing)
+    return cat(head, "; here it is ", answer.ours, ", and ", answer.value,
+               " has no counterpart: ", answer.advice.text);
+  const bool noted = answer.advice.key.empty() && *answer.entry->note != '\0';
+  return cat(head, "; here it is ", answer.ours, noted ? cat(" (", answer.entry->note, ")") : "",
+             advice_text(answer));
 }
 
 }  // namespace
 
+std::vector<std::string> key_owners(const std::string& framework) {
+  if (framework == "trl") return {"TRL", "TRL PPO", "transformers"};
+  if (framework == "verl") return {"verl"};
+  if (framework == "openrlhf") return {"OpenRLHF"};
+  return {};
+}
+
+std::vector<KeyAnswer> answer_keys(const YamlNode& node, const std::string& path,
+                                   const KeyQuestion& question) {
+  std::vector<Leaf> leaves;
+  collect_leaves(node, path, leaves);
+  const std::vector<std::string> owners = key_owners(question.framework);
+  std::vector<KeyAnswer> out;
+  for (Leaf& leaf : leaves) {
+    if (path.empty()) leaf.path.erase(0, 1);  // the dot before the first name
+    out.push_back(answer(leaf, question, owners));
+  }
+  return out;
+}
+
+std::vector<std::string> lines_of_answer(const KeyAnswer& answer) {
+  const ForeignAdvice& advice = answer.advice;
+  if (advice.kind == ForeignAdvice::Kind::kValue) return {cat(answer.ours, ": ", advice.text)};
+  if (advice.kind != ForeignAdvice::Kind::kLines) return {};
+  std::vector<std::string> out;
+  const std::string between = "' and '";
+  for (size_t begin = 0; begin != std::string::npos;) {
+    const size_t end = advice.text.find(between, begin);
+    out.push_back(advice.text.substr(begin, end == std::string::npos ? end : end - begin));
+    begin = end == std::string::npos ? end : end + between.size();
+  }
+  return out;
+}
+
+std::string reason_of_answer(const KeyAnswer& answer) {
+  switch (answer.advice.kind) {
+    case ForeignAdvice::Kind::kNothing:
+    case ForeignAdvice::Kind::kNoKey:
+      return answer.advice.text;
+    case ForeignAdvice::Kind::kRule:
+      return cat(answer.ours, ": ", answer.advice.text);
+    case ForeignAdvice::Kind::kValue:
+    case ForeignAdvice::Kind::kLines:
+    case ForeignAdvice::Kind::kNone:
+      break;
+  }
+  const std::string note = answer.entry == nullptr ? "" : answer.entry->note;
+  return answer.ours.empty() ? note : cat(answer.ours, note.empty() ? "" : cat(" (", note, ")"));
+}
+
 std::string foreign_key_text(const YamlNode& node, const std::string& path, const YamlNode& root,
                              const std::vector<std::string>& algorithms) {
-  std::vector<Leaf> leaves, known;
-  collect_leaves(node, path, leaves);
-  for (const Leaf& leaf : leaves)
-    if (find_entry(leaf.path) != nullptr) known.push_back(leaf);
+  std::vector<KeyAnswer> known = answer_keys(node, path, {root, algorithms});
+  std::erase_if(known, [](const KeyAnswer& answer) { return answer.entry == nullptr; });
   if (known.empty()) return "";
-  std::string text = describe(*find_entry(known[0].path), known[0], root, algorithms);
+  std::string text = describe(known[0]);
   if (known.size() > 1) text += cat(" (and ", known.size() - 1, " more such keys below it)");
   return text;
 }

@@ -150,8 +150,8 @@ void export_workload(Exporter& e) {
   s.samples = work.samples_per_prompt;
   s.train_batch = minibatch_samples(e.problem);
   s.max_epochs = work.epochs;
-  s.prompt_max = longest_tokens(work.prompt);
-  s.generate_max = longest_tokens(work.response);
+  s.prompt_max = allowed_prompt_tokens(work);
+  s.generate_max = allowed_response_tokens(work);
   s.max_len = s.prompt_max + s.generate_max;
   const bool uneven = work.response.kind != LengthDistribution::Kind::kFixed;
   const bool balances =

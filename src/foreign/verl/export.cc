@@ -129,8 +129,8 @@ void export_workload(Exporter& e) {
   e.s.samples = work.samples_per_prompt;
   e.s.actor.mini_batch = std::max<int64_t>(1, work.prompts / work.minibatches);
   e.s.actor.epochs = work.epochs;
-  e.s.max_prompt_length = longest_tokens(work.prompt);
-  e.s.max_response_length = longest_tokens(work.response);
+  e.s.max_prompt_length = allowed_prompt_tokens(work);
+  e.s.max_response_length = allowed_response_tokens(work);
   e.s.prompt_length = e.s.max_prompt_length, e.s.response_length = e.s.max_response_length;
 }
 

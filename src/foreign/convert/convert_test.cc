@@ -1,0 +1,264 @@
+#include "foreign/convert/convert.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "base/text.h"
+#include "config/load.h"
+#include "dataflow/graph.h"
+
+namespace braid::inline foreign {
+namespace {
+
+using testing::HasSubstr;
+using testing::Not;
+
+ConvertOptions options_for(const std::string& framework, const std::string& algorithm = "") {
+  return {framework, algorithm, algorithm_names()};
+}
+
+// The conversion of a YAML text, whose result is a configuration that Braid reads.
+struct Converted {
+  Conversion conversion;
+  std::string text;
+  Config config;
+};
+
+Converted convert(const std::string& framework, const std::string& yaml,
+                  const std::string& algorithm = "") {
+  Converted out;
+  const ConvertOptions options = options_for(framework, algorithm);
+  const auto keys = yaml_configuration(yaml, "a.yaml");
+  EXPECT_TRUE(keys.ok()) << keys.status().message();
+  auto conversion = convert_config(*keys, options);
+  EXPECT_TRUE(conversion.ok()) << conversion.status().message();
+  if (!conversion.ok()) return out;
+  out.conversion = std::move(conversion).value();
+  out.text = conversion_text(out.conversion, options, "a.yaml");
+  ConfigSources sources;
+  sources.files = {{"out.yaml", out.text}};
+  sources.algorithms = options.algorithms;
+  const auto loaded = load_config(sources);
+  EXPECT_TRUE(loaded.ok()) << loaded.status().message() << "\n" << out.text;
+  if (loaded.ok()) out.config = loaded->config;
+  // Every key is somewhere: behind a value, or in a note.
+  for (const auto& [key, value] : *keys) {
+    const bool of_hydra = key.starts_with("hydra.") || key.ends_with("_target_");
+    if (of_hydra) continue;
+    EXPECT_THAT(out.text, HasSubstr(key));
+  }
+  return out;
+}
+
+std::string why(const std::vector<Conversion::Note>& notes, const std::string& key) {
+  for (const Conversion::Note& note : notes)
+    if (note.key == key) return note.why;
+  return "(none)";
+}
+
+constexpr const char* kTrl = R"(
+model_name_or_path: Qwen/Qwen2.5-0.5B-Instruct
+dataset_name: problems.jsonl
+num_generations: 8
+max_completion_length: 256
+per_device_train_batch_size: 4
+steps_per_generation: 16
+gradient_accumulation_steps: 8
+num_iterations: 2
+max_steps: 100
+learning_rate: 2.0e-6
+beta: 0.04
+epsilon: 0.2
+epsilon_high: 0.28
+scale_rewards: none
+loss_type: dr_grpo
+lr_scheduler_type: cosine
+bf16: false
+use_vllm: true
+reward_funcs: [accuracy]
+log_completions: true
+my_own_key: 3
+)";
+
+TEST(Convert, OfTrlIsAConfiguration) {
+  const Converted out = convert("trl", kTrl);
+  const Config& config = out.config;
+  EXPECT_EQ(config.algorithm.name, "grpo");
+  EXPECT_EQ(config.rollout.prompts_per_step, 8);  // 4 x 16 completions of 8 each
+  EXPECT_EQ(config.rollout.samples_per_prompt, 8);
+  EXPECT_EQ(config.train.minibatches, 2);
+  EXPECT_EQ(config.train.epochs_per_rollout, 2);
+  EXPECT_EQ(config.train.total_steps, 25);  // of 4 optimizer steps each
+  EXPECT_EQ(config.optim.actor.lr, 2e-6);
+  EXPECT_EQ(config.algorithm.kl.coef, 0.04);
+  EXPECT_EQ(config.algorithm.clip_high, 0.28);
+  EXPECT_EQ(config.algorithm.clip_low, 0.2);
+  EXPECT_EQ(config.algorithm.loss_agg, "constant_norm");
+  EXPECT_EQ(config.algorithm.loss_norm_tokens, 256);
+  EXPECT_EQ(config.algorithm.normalize_advantages, "none");
+  EXPECT_EQ(config.model.dtype, "f32");
+  EXPECT_TRUE(config.train.recompute);  // TRL's default, not ours
+  EXPECT_THAT(out.text, HasSubstr("default of trl: gradient_checkpointing"));
+  EXPECT_THAT(why(out.conversion.left_out, "use_vllm"), HasSubstr("one engine"));
+  EXPECT_THAT(why(out.conversion.to_decide, "reward_funcs"), HasSubstr("entries of type python"));
+  ASSERT_EQ(out.conversion.unknown.size(), 1u);
+  EXPECT_EQ(out.conversion.unknown[0].key, "my_own_key");
+}
+
+TEST(Convert, OfTrlNeedsATrainer) {
+  const ForeignKeys keys = {{"learning_rate", "1e-6"}};
+  EXPECT_THAT(convert_config(keys, options_for("trl")).status().message(),
+              HasSubstr("the keys do not say which trainer of TRL they are for; add --algorithm"));
+  const Converted dpo = convert("trl",
+                                "model_name_or_path: m\ndataset_name: d.jsonl\nbeta: 0.3\n"
+                                "per_device_train_batch_size: 4\ngradient_accumulation_steps: 2\n"
+                                "loss_type: [ipo]\nmax_steps: 10\n",
+                                "dpo");
+  EXPECT_EQ(dpo.config.algorithm.name, "dpo");
+  EXPECT_EQ(dpo.config.algorithm.beta, 0.3);
+  EXPECT_EQ(dpo.config.algorithm.preference_loss, "ipo");
+  EXPECT_EQ(dpo.config.rollout.prompts_per_step, 8);
+  EXPECT_TRUE(dpo.conversion.to_decide.empty());
+  const Converted rm =
+      convert("trl", "model_name_or_path: m\ndataset_name: d.jsonl\nmax_steps: 10\n", "rm");
+  EXPECT_EQ(rm.config.optim.reward.lr, 1e-4);
+}
+
+constexpr const char* kVerl = R"(
+hydra: {searchpath: [file://config]}
+data:
+  train_files: [data/train.parquet]
+  val_files: data/test.parquet
+  train_batch_size: 256
+  max_prompt_length: 512
+  max_response_length: 1024
+actor_rollout_ref:
+  model: {path: Qwen/Qwen3-8B, enable_gradient_checkpointing: true}
+  actor:
+    _target_: verl.workers.config.FSDPActorConfig
+    optim: {lr: 2e-6, lr_warmup_steps: 5}
+    ppo_mini_batch_size: 64
+    ppo_max_token_len_per_gpu: 24576
+    use_kl_loss: true
+    kl_loss_coef: 0.002
+    clip_ratio: 0.3
+    profiler: {enable: false, save_path: null}
+  ref: {log_prob_max_token_len_per_gpu: 32768}
+  rollout: {name: vllm, n: 5, temperature: 0.9, tensor_model_parallel_size: 2}
+algorithm: {adv_estimator: grpo, norm_adv_by_std_in_grpo: false}
+custom_reward_function: {path: my_reward.py, name: score}
+trainer: {total_training_steps: 100, nnodes: 1, n_gpus_per_node: 8, made_up: 1}
+)";
+
+TEST(Convert, OfVerlIsAConfiguration) {
+  const Converted out = convert("verl", kVerl);
+  const Config& config = out.config;
+  EXPECT_EQ(config.algorithm.name, "grpo");
+  EXPECT_EQ(config.rollout.prompts_per_step, 256);
+  EXPECT_EQ(config.rollout.samples_per_prompt, 5);
+  EXPECT_EQ(config.rollout.temperature, 0.9);
+  EXPECT_EQ(config.train.minibatches, 4);
+  EXPECT_EQ(config.train.micro_tokens, 24576);
+  EXPECT_EQ(config.optim.actor.warmup_steps, 20);    // 5 rollouts of 4 optimizer steps
+  EXPECT_EQ(config.optim.actor.weight_decay, 0.01);  // verl's defaults
+  EXPECT_EQ(config.algorithm.dual_clip, 3);
+  EXPECT_EQ(config.algorithm.kl.in, "loss");
+  EXPECT_EQ(config.algorithm.kl.coef, 0.002);
+  EXPECT_EQ(config.algorithm.kl.estimator, "k3");
+  EXPECT_EQ(config.algorithm.normalize_advantages, "none");
+  EXPECT_EQ(config.algorithm.clip_low, 0.2);  // clip_ratio alone changes nothing in verl
+  ASSERT_EQ(config.reward.size(), 1u);
+  EXPECT_EQ(config.reward[0].function, "score");
+  EXPECT_EQ(config.train.total_steps, 100);
+  EXPECT_THAT(why(out.conversion.left_out, "actor_rollout_ref.actor.clip_ratio"),
+              HasSubstr("clip_ratio_low and clip_ratio_high are said"));
+  EXPECT_THAT(
+      why(out.conversion.to_decide, "actor_rollout_ref.ref.log_prob_max_token_len_per_gpu"),
+      HasSubstr("train.micro_tokens: 32768, but actor_rollout_ref.actor.ppo_max_token_len_per_gpu "
+                "says 24576, which is taken"));
+  EXPECT_THAT(why(out.conversion.to_decide, "trainer.n_gpus_per_node"), HasSubstr("cluster"));
+  ASSERT_EQ(out.conversion.unknown.size(), 1u);
+  EXPECT_EQ(out.conversion.unknown[0].key, "trainer.made_up");
+  EXPECT_THAT(join(conversion_warnings(out.conversion), "\n"),
+              HasSubstr("unknown key: trainer.made_up=1"));
+}
+
+// Both switches are off there where nobody touches them.
+TEST(Convert, OfVerlWithoutAPenaltyHasNone) {
+  const Converted out = convert(
+      "verl", "algorithm: {adv_estimator: gae}\nactor_rollout_ref: {actor: {clip_ratio_c: 10}}\n");
+  EXPECT_EQ(out.config.algorithm.kl.coef, 0);
+  EXPECT_EQ(out.config.algorithm.lam, 1);
+  EXPECT_EQ(out.config.algorithm.value_clip, 0.5);
+  EXPECT_EQ(out.config.optim.critic.lr, 1e-5);
+  EXPECT_EQ(out.config.algorithm.dual_clip, 10);
+  const Converted in_reward = convert(
+      "verl",
+      "algorithm: {adv_estimator: gae, use_kl_in_reward: true, kl_ctrl: {kl_coef: 0.01}}\n");
+  EXPECT_EQ(in_reward.config.algorithm.kl.coef, 0.01);
+  EXPECT_EQ(in_reward.config.algorithm.kl.in, "reward");
+  EXPECT_EQ(in_reward.config.algorithm.kl.estimator, "k1");
+}
+
+TEST(Convert, OfVerlsDistillation) {
+  const Converted out = convert("verl", R"(
+distillation:
+  enabled: true
+  distillation_loss: {loss_mode: k1, use_policy_gradient: true, use_task_rewards: false}
+  teacher_models: {teacher_model: {model_path: Qwen/Qwen3-32B}}
+actor_rollout_ref: {model: {path: Qwen/Qwen3-8B}}
+data: {train_files: d.parquet}
+trainer: {total_training_steps: 10}
+)");
+  EXPECT_EQ(out.config.algorithm.name, "distill");
+  EXPECT_EQ(out.config.teacher.path, "Qwen/Qwen3-32B");
+  EXPECT_EQ(out.config.algorithm.kl.coef, 1);
+  EXPECT_THAT(out.text, Not(HasSubstr("reward: no key says")));
+}
+
+TEST(Convert, OfOpenRlhfIsAConfiguration) {
+  const Converted out = convert("openrlhf", R"(
+actor: {model_name_or_path: m, eps_clip_low_high: [0.2, 0.27], adam: {lr: 5e-7}, zzz: 1}
+reward: {remote_url: "http://node7:5000/score"}
+data: {prompt_dataset: d.jsonl, apply_chat_template: true}
+rollout: {batch_size: 128, n_samples_per_prompt: 8, max_new_tokens: 1024}
+train: {batch_size: 512, max_epochs: 1, async_enable: false}
+algo: {advantage: {estimator: group_norm}, kl: {use_loss: true, init_coef: 0.001, estimator: k3}}
+ds: {zero_stage: 3, param_dtype: bf16}
+)");
+  const Config& config = out.config;
+  EXPECT_EQ(config.algorithm.name, "grpo");
+  EXPECT_EQ(config.rollout.prompts_per_step, 128);
+  EXPECT_EQ(config.train.minibatches, 2);
+  EXPECT_EQ(config.algorithm.clip_high, 0.27);
+  EXPECT_EQ(config.algorithm.kl.coef, 0.001);
+  EXPECT_EQ(config.algorithm.kl.in, "loss");
+  EXPECT_EQ(config.optim.actor.schedule, "cosine");
+  EXPECT_EQ(config.optim.actor.min_lr_ratio, 0.1);
+  EXPECT_EQ(config.optim.actor.betas, (std::vector<double>{0.9, 0.95}));
+  EXPECT_EQ(config.model.dtype, "bf16");
+  ASSERT_EQ(config.reward.size(), 1u);
+  EXPECT_EQ(config.reward[0].url, "http://node7:5000/score");
+  EXPECT_EQ(config.data.prompt_format, "chat");
+  ASSERT_EQ(out.conversion.unknown.size(), 1u);
+  EXPECT_EQ(out.conversion.unknown[0].key, "actor.zzz");
+}
+
+TEST(Convert, OlderNamesOfOpenRlhfWinOverDefaults) {
+  const Converted out = convert("openrlhf",
+                                "pretrain: m\nrollout_batch_size: 64\ntrain_batch_size: 32\n"
+                                "n_samples_per_prompt: 4\nadvantage_estimator: rloo\n");
+  EXPECT_EQ(out.config.algorithm.name, "rloo");
+  EXPECT_EQ(out.config.rollout.prompts_per_step, 64);
+  EXPECT_EQ(out.config.rollout.samples_per_prompt, 4);
+  EXPECT_EQ(out.config.train.minibatches, 8);
+}
+
+TEST(Convert, KnowsThreeFrameworks) {
+  EXPECT_THAT(convert_config({}, options_for("slime")).status().message(),
+              HasSubstr("'slime' is no framework whose configurations are converted; known: trl, "
+                        "verl, openrlhf"));
+}
+
+}  // namespace
+}  // namespace braid::inline foreign
