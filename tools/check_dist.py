@@ -4,7 +4,8 @@
 * `check_dist.py planner PLANNER BRAID`: the planner prints for examples/plans/ppo_7b_8gpu.yaml what BRAID prints, a plan that it
   writes is simulated, and neither program needs newer libraries than tools/check_symbols.py allows.
 * `check_dist.py wheel WHEEL BRAID`: pip installs the wheel in two fresh environments, one that has torch beside the wheel and one that
-  finds it elsewhere; both train two steps to the losses of BRAID and plan as it does, on the bundled libraries alone."""
+  finds it elsewhere; both train two steps to the losses of BRAID and plan as it does, on the bundled libraries alone; without torch
+  the command says what to install."""
 import json
 import os
 import re
@@ -36,13 +37,14 @@ class Place:
             os.chown(self.home, NOBODY, NOBODY)
             self.as_user = ["setpriv", f"--reuid={NOBODY}", f"--regid={NOBODY}", "--clear-groups", "--no-new-privs"]
 
-    def run(self, *command):
+    def run(self, *command, code=0):
+        """What a command prints, which has to end with `code`; errors included where that is none of success."""
         words = [*self.as_user, *map(str, command)]
         run = subprocess.run(words, cwd=self.home, env={"PATH": "/usr/bin:/bin", "HOME": str(self.home)}, stdin=subprocess.DEVNULL,
                              capture_output=True, text=True, timeout=LIMIT_S)
-        if run.returncode != 0:
+        if run.returncode != code:
             sys.exit(f"check_dist: {' '.join(words)} ended with {run.returncode}\n{run.stdout[-2000:]}{run.stderr[-4000:]}")
-        return run.stdout
+        return run.stdout + (run.stderr if code else "")
 
     def give(self, path):
         """A copy of a file or folder that the user may read."""
@@ -137,6 +139,11 @@ def check_installed(place, wheel, braid, beside):
     inputs = place.give(ROOT / "examples/quickstart")
     place.run(program, *training(inputs, f"runs-{name}"))
     check_plan(place, program, braid)
+    if beside:  # another torch, or none
+        place.run("sh", "-c", f"rm {packages}/torch-*.dist-info")
+        said_so = place.run(place.home / name / "bin/braid", "--version", code=1)
+        if "pip install torch==" not in said_so:
+            sys.exit(f"check_dist: without torch the command says\n{said_so}")
     return losses(place.home / f"runs-{name}")
 
 

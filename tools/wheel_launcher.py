@@ -17,9 +17,12 @@ def folder_of(package):
 
 def check_torch():
     """Its folder; another version has other symbols, and the loader's messages about these help nobody."""
-    folder = folder_of("torch")
-    installed = importlib.metadata.version("torch").split("+")[0] if folder else "none"
-    if installed != TORCH:
+    folder, installed = folder_of("torch"), "none"
+    try:
+        installed = importlib.metadata.version("torch").split("+")[0]
+    except importlib.metadata.PackageNotFoundError:
+        pass
+    if folder is None or installed != TORCH:
         sys.exit(f"braid: error: this braid was built with torch {TORCH}, but the environment of {sys.executable} has {installed}; "
                  f"run: {sys.executable} -m pip install torch=={TORCH}")
     return folder
