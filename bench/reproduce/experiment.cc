@@ -42,7 +42,9 @@ Result<PlanningProblem> make_experiment(const Experiment& experiment) {
   options.old_logprobs = experiment.old_logprobs;
   if (!experiment.reference) options.kl.coef = 0;
   BRAID_ASSIGN(problem.graph, make_graph(options));
-  if (experiment.algorithm == "ppo") problem.graph = with_reward_model(std::move(problem.graph));
+  if (experiment.algorithm == "ppo")
+    problem.graph = experiment.score_calls ? with_score_calls(std::move(problem.graph), 1)
+                                           : with_reward_model(std::move(problem.graph));
   for (const RoleSpec& spec : problem.graph.roles) {
     BRAID_ASSIGN(problem.models[spec.role.value].size,
                  find_model(spec.scalar_head ? experiment.critic : experiment.actor));

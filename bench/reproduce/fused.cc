@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "fuse/fuse.h"
+#include "plan/validate.h"
 #include "program/program.h"
 #include "schedule/schedule.h"
 #include "sim/simulate.h"
@@ -13,6 +14,7 @@ namespace {
 
 constexpr int kNodes = 32, kDevices = 8 * kNodes;
 constexpr int64_t kBatch = 512, kMiniBatch = 64, kFusedPrompt = 128;
+constexpr double kNicGbps = 200;  // of each device, as published
 
 double parameters_of(const std::string& model) {
   return static_cast<double>(total_params(*find_model(model)));
@@ -93,32 +95,49 @@ std::vector<FusedRow> fused_rows() {
   return out;
 }
 
-Result<FusedSetting> fused_setting(const FusedRow& row) {
+Experiment paper_experiment(const FusedRow& row, const LengthDistribution& response,
+                            int64_t minibatch) {
   Experiment experiment;
   experiment.actor = row.actor, experiment.critic = row.critic, experiment.gpu = "h800";
-  experiment.nodes = kNodes;
-  experiment.prompts = kBatch, experiment.minibatches = kBatch / kMiniBatch;
+  experiment.nodes = kNodes, experiment.nic_gbps_per_gpu = kNicGbps;
+  experiment.prompts = kBatch, experiment.minibatches = kBatch / minibatch;
   experiment.prompt_tokens = kFusedPrompt;
-  experiment.response = fixed_length(row.response_tokens);
-  FusedSetting out;
-  BRAID_ASSIGN(out.problem, make_experiment(experiment));
+  experiment.response = response;
+  return experiment;
+}
+
+ExecutionPlan paper_plan(const FusedRow& row, const PlanningProblem& problem,
+                         const std::function<Strategy(const Call&)>& others) {
   const Strategy large = fused_training(row.large_tp, row.large_pp);
   const Strategy small = fused_training(row.small_tp, row.small_pp);
-  const DeviceMesh all = whole_cluster(out.problem.cluster), reverse = opposite(large, small);
+  const DeviceMesh all = whole_cluster(problem.cluster), reverse = opposite(large, small);
   const bool large_actor = parameters_of(row.actor) > parameters_of(row.critic);
-  out.plan.graph = out.problem.graph.name, out.plan.devices = kDevices;
-  for (const Call& call : out.problem.graph.calls) {
+  ExecutionPlan plan = plan_for(problem);
+  for (const Call& call : problem.graph.calls) {
     if (!uses_model(call)) continue;
     CallPlan entry{call.name, all, {}};
-    entry.strategy.tp = std::min(row.large_tp, row.small_tp);
-    entry.strategy.dp = kDevices / entry.strategy.tp;
     if (call.kind == CallKind::kTrainStep) {
       const bool is_large = (call.name == "update_actor") == large_actor;
       entry.mesh = is_large ? all : reverse;
       entry.strategy = is_large ? large : small;
+    } else {
+      entry.strategy = others(call);
     }
-    out.plan.calls.push_back(std::move(entry));
+    plan.calls.push_back(std::move(entry));
   }
+  return plan;
+}
+
+Result<FusedSetting> fused_setting(const FusedRow& row) {
+  FusedSetting out;
+  BRAID_ASSIGN(out.problem,
+               make_experiment(paper_experiment(row, fixed_length(row.response_tokens))));
+  out.plan = paper_plan(row, out.problem, [&](const Call&) {
+    Strategy strategy;
+    strategy.tp = std::min(row.large_tp, row.small_tp);
+    strategy.dp = kDevices / strategy.tp;
+    return strategy;
+  });
   out.plan.fusion.train_schedules = true;
   out.plan.fusion.units = row.units;
   return out;

@@ -3,6 +3,7 @@
 // one after the other.
 #pragma once
 
+#include <functional>
 #include <string>
 #include <vector>
 
@@ -18,6 +19,15 @@ struct FusedRow {
   int64_t units = Fusion().units;  // of the search for the order
 };
 std::vector<FusedRow> fused_rows();
+
+// 32 nodes of 8 H800 with 200 Gb/s each; prompts of 128 tokens, 512 in a step, of which an update
+// takes `minibatch`.
+Experiment paper_experiment(const FusedRow& row, const LengthDistribution& response,
+                            int64_t minibatch = 64);
+// Both updates in the row's layouts, and every other call in that which `others` says, on all
+// devices.
+ExecutionPlan paper_plan(const FusedRow& row, const PlanningProblem& problem,
+                         const std::function<Strategy(const Call&)>& others);
 
 // Both models' layouts on all devices: each replica of the large one has nodes of its own, and
 // replicas of the small one pass those in the opposite direction.

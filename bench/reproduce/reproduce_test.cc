@@ -9,6 +9,8 @@
 #include "overlapped.h"
 #include "real.h"
 #include "sim/simulate.h"
+#include "stages.h"
+#include "tail.h"
 #include "test_paths.h"
 
 namespace braid::reproduce {
@@ -65,6 +67,23 @@ TEST(Fused, WovenUpdatesAreShorter) {
   EXPECT_LT(times->together_s, times->apart_s);
   EXPECT_GT(times->passes_apart / times->passes_together, 1.2);
   EXPECT_GE(times->passes_together, times->passes_bound);
+}
+
+// A trace of 512 lognormal lengths on 16 replicas, and scoring that takes a quarter of generation.
+TEST(Tail, ScoringHidesBehindTheLongest) {
+  const auto times = run_tail({.score_tp = 2});
+  ASSERT_TRUE(times.ok()) << times.status().message();
+  EXPECT_NEAR(times->score_s / times->generate_s, 0.25, 0.005);
+  EXPECT_GT(times->longest_s, times->work_s);
+  EXPECT_GE((times->generate_s + times->score_s) / times->fused_s, 1.2);
+  EXPECT_LE(times->fused_s, 1.03 * times->bound_s());
+}
+
+// 64 sequences of a mini-batch are fewer than the devices, each of which needs one under ZeRO-3.
+TEST(Stages, DeepSpeedChatNeedsALargerMiniBatch) {
+  const FusedRow row = fused_rows()[1];
+  EXPECT_FALSE(deepspeed_step(row, tailed_lengths(), kPublishedMiniBatch).ok());
+  EXPECT_TRUE(deepspeed_step(row, tailed_lengths(), 256).ok());
 }
 
 TEST(HybridFlow, AllocationsDivideTheClusterAmongSets) {

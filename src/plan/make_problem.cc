@@ -276,6 +276,10 @@ Graph with_reward_model(Graph graph) {
 Graph with_reward_models(Graph graph, size_t models) {
   if (models == 0) return graph;
   if (models == 1) return with_reward_model(std::move(graph));
+  return with_score_calls(std::move(graph), models);
+}
+
+Graph with_score_calls(Graph graph, size_t models) {
   std::vector<Call> calls;
   for (Call& call : graph.calls) {
     const bool scores = call.kind == CallKind::kReward;

@@ -44,9 +44,11 @@ std::optional<size_t> reward_model_index(const Config& config, const std::string
 
 // The graph with the model of a reward call as the role "reward".
 Graph with_reward_model(Graph graph);
-// Of several models each scores in a call of its own, score_1, score_2, ..., whose fields a reward
-// call reads.
+// The same of several models, of which each scores in a call of its own.
 Graph with_reward_models(Graph graph, size_t models);
+// Each of the models scores in a call of its own, score_1, score_2, ..., whose fields a reward call
+// reads, also where there is one.
+Graph with_score_calls(Graph graph, size_t models);
 
 // The graph of the configuration's algorithm with the rewards of type model as roles.
 Result<Graph> configured_graph(const Config& config);

@@ -1,23 +1,192 @@
 #include "search/migration.h"
 
 #include <algorithm>
-#include <optional>
+#include <cstdio>
+#include <map>
 #include <set>
+#include <utility>
+
+#include "base/text.h"
+#include "program/program.h"
+#include "sim/simulate.h"
 
 namespace braid::inline search {
 namespace {
 
-constexpr int64_t kParts = 32;
+constexpr int64_t kParts = 32, kCoarseParts = 8;
+// Of a step: a gain below is none, and scoring below is not worth hiding.
+constexpr double kNothing = 0.005, kLittle = 0.01;
 
-// What a replica may go on with: its own number, or parts of what it has at the begin.
-std::set<int64_t> numbers_of_replica(const ExecutionPlan& plan, const PlanningProblem& problem) {
-  if (plan.fusion.migrate_to_samples > 0) return {plan.fusion.migrate_to_samples};
-  int64_t share = problem.workload.prompts * problem.workload.samples_per_prompt;
-  for (const Call& call : problem.graph.calls)
-    if (call.kind == CallKind::kGenerate) share /= call_plan(plan, call.name).strategy.dp;
-  std::set<int64_t> out = {0};
-  for (int64_t part = 2; part <= 8 && share / part > 0; part *= 2) out.insert(share / part);
+bool better(const MigrationPoint& a, const MigrationPoint& b) {
+  return a.fits != b.fits ? a.fits : a.step_s < b.step_s;
+}
+
+// How samples move: fusion.migrate_to_samples and migrate_cache.
+using Setting = std::pair<int64_t, bool>;
+
+// Prices hand-overs of one plan. No list depends on their numbers, so both programs are made once.
+class MigrationSearch {
+ public:
+  MigrationSearch(const PlanningProblem& problem, const Calibration& calibration,
+                  const SimulationOptions& options)
+      : problem_(problem),
+        calibration_(calibration),
+        options_(options),
+        samples_(problem.workload.prompts * problem.workload.samples_per_prompt) {}
+
+  Status prepare(ExecutionPlan plan) {
+    plan.fusion.migrate_below_samples = 1;
+    BRAID_ASSIGN(handed_, compile(plan, problem_));
+    plan.fusion.migrate_below_samples = plan.fusion.migrate_to_samples = 0;
+    plan.fusion.migrate_cache = true;
+    BRAID_ASSIGN(const Program apart, compile(plan, problem_));
+    BRAID_ASSIGN(apart_, point(apart, 0));
+    return ok_status();
+  }
+
+  // Every so-many-th part of the samples.
+  Status look(const Setting& setting, int64_t parts) {
+    for (int64_t part = 1; part < parts; ++part) BRAID_TRY(add(setting, samples_ * part / parts));
+    return ok_status();
+  }
+
+  // Numbers beside the fastest: nearer ones each time.
+  Status refine(const Setting& setting) {
+    for (const int64_t parts : {kParts, 4 * kParts}) {
+      const int64_t between = std::max<int64_t>(1, samples_ / parts);
+      const int64_t at = fastest(setting).below;
+      for (int64_t step = -3; step <= 3; ++step) BRAID_TRY(add(setting, at + step * between));
+    }
+    return ok_status();
+  }
+
+  // Of the hand-overs. REQUIRES: some were looked at; a step has at least two samples.
+  MigrationPoint fastest(const Setting& setting) const {
+    const auto& points = curves_.at(setting);
+    return std::min_element(points.begin(), points.end(),
+                            [](const auto& a, const auto& b) { return better(a.second, b.second); })
+        ->second;
+  }
+  Setting fastest_setting() const {
+    return std::min_element(curves_.begin(), curves_.end(),
+                            [&](const auto& a, const auto& b) {
+                              return better(fastest(a.first), fastest(b.first));
+                            })
+        ->first;
+  }
+
+  std::vector<MigrationPoint> curve(const Setting& setting) const {
+    std::vector<MigrationPoint> out = {apart_};
+    for (const auto& [below, point] : curves_.at(setting)) out.push_back(point);
+    return out;
+  }
+  const MigrationPoint& apart() const { return apart_; }
+  int64_t samples() const { return samples_; }
+
+  // What a replica may go on with: all that fit, and multiples and parts of its share of the batch.
+  std::set<int64_t> numbers_of_replica() const {
+    const int dp = handed_.calls[handed_.scoring.generate.value].strategy.dp;
+    const int64_t share = samples_ / dp;
+    std::set<int64_t> out = {0};
+    for (const int64_t number :
+         {share / 8, share / 4, share / 2, share * 3 / 2, share * 2, share * 4})
+      if (number > 0 && number < samples_) out.insert(number);
+    return out;
+  }
+
+ private:
+  Result<MigrationPoint> point(const Program& program, int64_t below) const {
+    SimOptions simulation;
+    simulation.seed = options_.seed;
+    simulation.idle_calls = options_.idle_calls;
+    BRAID_ASSIGN(const Trace trace, simulate(program, problem_, calibration_, simulation));
+    MigrationPoint out{below, 0, 0, trace.step_s, memory_problem(trace).empty()};
+    const FusedScoring& scoring = handed_.scoring;
+    for (const CallSummary& call : trace.calls) {
+      if (call.call == scoring.generate) out.generated_s = call.end_s;
+      if (std::count(scoring.scorers.begin(), scoring.scorers.end(), call.call) > 0)
+        out.scored_s = std::max(out.scored_s, call.end_s);
+    }
+    return out;
+  }
+
+  Status add(const Setting& setting, int64_t below) {
+    auto& points = curves_[setting];
+    if (below <= 0 || below >= samples_ || points.count(below) > 0) return ok_status();
+    FusedScoring& scoring = handed_.scoring;
+    scoring.below = below, scoring.most = setting.first, scoring.cache = setting.second;
+    BRAID_ASSIGN(points[below], point(handed_, below));
+    return ok_status();
+  }
+
+  const PlanningProblem& problem_;
+  const Calibration& calibration_;
+  const SimulationOptions& options_;
+  const int64_t samples_;
+  Program handed_;
+  MigrationPoint apart_;
+  std::map<Setting, std::map<int64_t, MigrationPoint>> curves_;
+};
+
+std::string fixed(double value, int digits) {
+  char text[64];
+  std::snprintf(text, sizeof(text), "%.*f", digits, value);
+  return text;
+}
+std::string seconds_text(double seconds) { return cat(fixed(seconds, 3), " s"); }
+
+// Why the fastest hand-over is not worth it.
+std::string why_not(const PlanningProblem& problem, const MigrationPoint& apart,
+                    const MigrationPoint& handed) {
+  const double scoring_s = apart.scored_s - apart.generated_s;
+  if (apart.fits && !handed.fits) return "no number fits memory";
+  if (problem.workload.response.kind == LengthDistribution::Kind::kFixed)
+    return "all responses are equally long (workload.response_length), so that none waits for a "
+           "longer one";
+  if (scoring_s < kLittle * apart.step_s)
+    return cat("after the last sample scoring takes ", seconds_text(scoring_s),
+               " of a step, and no more can be hidden");
+  const double later_s = handed.generated_s - apart.generated_s;
+  const double hidden_s = scoring_s - (handed.scored_s - handed.generated_s);
+  return cat("at best it hides ", seconds_text(hidden_s),
+             " of scoring, and the replicas that go on take ", seconds_text(later_s), " longer");
+}
+
+// A plan is only asked whether it could: the message without the key, and without what mends it.
+std::string cause(const Status& status) {
+  const std::string& text = status.message();
+  const std::string key = "fusion.migrate_below_samples: ", mend = "; set it to 0";
+  const size_t begin = text.rfind(key, 0) == 0 ? key.size() : 0;
+  return text.substr(begin, text.rfind(mend) - begin);
+}
+
+// At most so many lines of a curve, with the ends and the chosen one.
+std::vector<MigrationPoint> thinned(const std::vector<MigrationPoint>& curve, int64_t chosen) {
+  constexpr size_t kLines = 12;
+  const size_t stride = (curve.size() + kLines - 1) / kLines;
+  std::vector<MigrationPoint> out;
+  for (size_t i = 0; i < curve.size(); ++i)
+    if (i % stride == 0 || curve[i].below == chosen) out.push_back(curve[i]);
   return out;
+}
+
+std::string table(const MigrationProposal& proposal) {
+  std::string out = "    left    share  generated s   scored s     step s\n";
+  for (const MigrationPoint& point : thinned(proposal.curve, proposal.chosen.below)) {
+    char line[128];
+    std::snprintf(
+        line, sizeof(line), "%c %6lld %6.1f %% %12.3f %10.3f %10.3f%s\n",
+        point.below == proposal.chosen.below ? '*' : ' ', static_cast<long long>(point.below),
+        100.0 * static_cast<double>(point.below) / static_cast<double>(proposal.samples),
+        point.generated_s, point.scored_s, point.step_s, point.fits ? "" : "  (no memory)");
+    out += line;
+  }
+  return out;
+}
+
+std::string settings_text(const Fusion& fusion) {
+  return cat("migrate_to_samples: ", fusion.migrate_to_samples,
+             ", migrate_cache: ", fusion.migrate_cache ? "true" : "false");
 }
 
 }  // namespace
@@ -26,29 +195,45 @@ Result<std::vector<MigrationPoint>> migration_curve(const ExecutionPlan& plan,
                                                     const PlanningProblem& problem,
                                                     const Calibration& calibration,
                                                     const SimulationOptions& options) {
-  const int64_t samples = problem.workload.prompts * problem.workload.samples_per_prompt;
-  std::vector<MigrationPoint> out;
-  const auto add = [&](int64_t below) -> Status {
-    ExecutionPlan handed = plan;
-    handed.fusion.migrate_below_samples = below;
-    if (below == 0) handed.fusion.migrate_to_samples = 0, handed.fusion.migrate_cache = true;
-    BRAID_ASSIGN(const Verdict verdict, simulate_plan(handed, problem, calibration, options));
-    out.push_back({below, verdict.step_s, verdict.fits});
-    return ok_status();
-  };
-  std::set<int64_t> numbers = {0};
-  for (int64_t part = 1; part < kParts; ++part) numbers.insert(samples * part / kParts);
-  for (const int64_t below : numbers) BRAID_TRY(add(below));
-  const MigrationPoint best = *std::min_element(
-      out.begin(), out.end(),
-      [](const MigrationPoint& a, const MigrationPoint& b) { return a.step_s < b.step_s; });
-  const int64_t between = std::max<int64_t>(1, samples / kParts / 4);
-  for (int64_t step = -3; step <= 3 && best.below > 0; ++step)
-    if (const int64_t below = best.below + step * between;
-        below > 0 && below < samples && numbers.insert(below).second)
-      BRAID_TRY(add(below));
-  std::sort(out.begin(), out.end(),
-            [](const MigrationPoint& a, const MigrationPoint& b) { return a.below < b.below; });
+  MigrationSearch search(problem, calibration, options);
+  BRAID_TRY(search.prepare(plan));
+  const Setting own = {plan.fusion.migrate_to_samples, plan.fusion.migrate_cache};
+  BRAID_TRY(search.look(own, kParts));
+  BRAID_TRY(search.refine(own));
+  return search.curve(own);
+}
+
+Result<MigrationProposal> propose_migration(const ExecutionPlan& plan,
+                                            const PlanningProblem& problem,
+                                            const Calibration& calibration,
+                                            const SimulationOptions& options) {
+  MigrationSearch search(problem, calibration, options);
+  BRAID_TRY(search.prepare(plan));
+  const Fusion& asked = plan.fusion;
+  std::set<int64_t> numbers = {asked.migrate_to_samples};
+  if (asked.migrate_to_samples == 0) numbers = search.numbers_of_replica();
+  for (const int64_t most : numbers)
+    BRAID_TRY(search.look({most, asked.migrate_cache}, kCoarseParts));
+  const int64_t most = search.fastest_setting().first;
+  for (const bool cache : {true, false}) {
+    if (cache && !asked.migrate_cache) continue;
+    BRAID_TRY(search.look({most, cache}, kCoarseParts));
+    BRAID_TRY(search.refine({most, cache}));
+  }
+  const Setting tried = search.fastest_setting();
+  const MigrationPoint handed = search.fastest(tried);
+  MigrationProposal out{plan, search.apart(), search.samples(), asked, search.curve(tried), {}};
+  out.tried.migrate_to_samples = tried.first, out.tried.migrate_cache = tried.second;
+  out.plan.fusion.migrate_below_samples = out.plan.fusion.migrate_to_samples = 0;
+  out.plan.fusion.migrate_cache = true;
+  const bool gains = handed.step_s < (1 - kNothing) * out.chosen.step_s;
+  if (handed.fits == out.chosen.fits ? !gains : !handed.fits) {
+    out.why_not = why_not(problem, search.apart(), handed);
+    return out;
+  }
+  out.chosen = handed;
+  out.tried.migrate_below_samples = handed.below;
+  out.plan.fusion = out.tried;
   return out;
 }
 
@@ -56,35 +241,40 @@ Result<ExecutionPlan> with_chosen_migration(ExecutionPlan plan, const PlanningPr
                                             const Calibration& calibration,
                                             const SimulationOptions& options) {
   if (plan.fusion.migrate_below_samples != kAutoMigration) return plan;
-  std::optional<MigrationPoint> best;
-  Fusion chosen = plan.fusion;
-  const auto look = [&](const Fusion& fusion) -> Status {
-    plan.fusion = fusion;
-    BRAID_ASSIGN(const std::vector<MigrationPoint> curve,
-                 migration_curve(plan, problem, calibration, options));
-    for (const MigrationPoint& point : curve) {
-      if (best &&
-          (point.fits < best->fits || (point.fits == best->fits && point.step_s >= best->step_s)))
-        continue;
-      best = point;
-      chosen = fusion;
-      chosen.migrate_below_samples = point.below;
-    }
-    return ok_status();
-  };
-  const Fusion asked = plan.fusion;
-  for (const int64_t most : numbers_of_replica(plan, problem)) {
-    Fusion fusion = asked;
-    fusion.migrate_to_samples = most;
-    BRAID_TRY(look(fusion));
-  }
-  if (Fusion tokens = chosen; chosen.migrate_below_samples > 0 && chosen.migrate_cache) {
-    tokens.migrate_cache = false;
-    BRAID_TRY(look(tokens));
-  }
-  if (chosen.migrate_below_samples == 0) chosen.migrate_to_samples = 0, chosen.migrate_cache = true;
-  plan.fusion = chosen;
-  return plan;
+  BRAID_ASSIGN(MigrationProposal proposal, propose_migration(plan, problem, calibration, options));
+  return std::move(proposal.plan);
+}
+
+std::string migration_text(const Result<MigrationProposal>& proposal) {
+  if (!proposal.ok())
+    return cat("hand-over of generation: not possible: ", cause(proposal.status()), "\n");
+  const MigrationProposal& p = *proposal;
+  std::string out = cat("hand-over of generation to fewer replicas, by samples left (",
+                        settings_text(p.tried), ")\n", table(p));
+  if (!p.why_not.empty()) return out + cat("hand-over: not worth it: ", p.why_not, "\n");
+  const double gain = 1 - p.chosen.step_s / p.curve.front().step_s;
+  return out + cat("hand-over: fusion: {migrate_below_samples: ", p.chosen.below, ", ",
+                   settings_text(p.tried), "}: the step takes ", seconds_text(p.chosen.step_s),
+                   ", ", fixed(100 * gain, 1), " % less", "\n");
+}
+
+OrderedJson migration_json(const Result<MigrationProposal>& proposal) {
+  if (!proposal.ok()) return {{"possible", false}, {"why_not", cause(proposal.status())}};
+  const MigrationProposal& p = *proposal;
+  OrderedJson points = OrderedJson::array();
+  for (const MigrationPoint& point : p.curve)
+    points.push_back({{"below", point.below},
+                      {"generated_s", point.generated_s},
+                      {"scored_s", point.scored_s},
+                      {"step_s", point.step_s},
+                      {"fits", point.fits}});
+  return {{"possible", true},
+          {"migrate_below_samples", p.chosen.below},
+          {"migrate_to_samples", p.tried.migrate_to_samples},
+          {"migrate_cache", p.tried.migrate_cache},
+          {"step_s", p.chosen.step_s},
+          {"why_not", p.why_not},
+          {"curve", points}};
 }
 
 }  // namespace braid::inline search

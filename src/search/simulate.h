@@ -2,12 +2,16 @@
 // calls and memory. Pure; thread-safe.
 #pragma once
 
+#include <set>
+#include <string>
+
 #include "search/search.h"
 
 namespace braid::inline search {
 
 struct SimulationOptions {
-  uint64_t seed = 0;  // of the response lengths
+  uint64_t seed = 0;                      // of the response lengths
+  std::set<std::string> idle_calls = {};  // training calls that leave their weights as they are
 };
 
 // Errors: a plan that breaks a rule, lengths that do not match. A plan that runs out of memory is a

@@ -19,6 +19,7 @@
 #include "plan/plan_text.h"
 #include "search/fuse.h"
 #include "search/judge.h"
+#include "search/migration.h"
 
 namespace braid {
 namespace {
@@ -227,6 +228,7 @@ struct Extras {
   std::vector<CompareRow> rows;
   std::vector<CallExplanation> explanations;
   std::optional<FusionProposal> fusion;
+  std::optional<Result<MigrationProposal>> migration;
   std::optional<Planning> what_if;
   std::optional<Export> exported;
 };
@@ -242,6 +244,7 @@ void print_json(const Planning& planning, const PlanArguments& arguments, const 
   if (arguments.compare) json["compare"] = compare_json(planning.problem, extras.rows);
   if (arguments.explain) json["explain"] = explain_json(extras.explanations);
   if (extras.fusion) json["fusion"] = fusion_json(*extras.fusion);
+  if (extras.migration) json["hand_over"] = migration_json(*extras.migration);
   if (extras.exported)
     json["export"] = {{"framework", arguments.export_to},
                       {"text", extras.exported->text},
@@ -256,6 +259,7 @@ void print_extras(const Planning& planning, const PlanArguments& arguments, cons
   if (arguments.compare) std::cout << "\n" << compare_text(planning.problem, extras.rows);
   if (arguments.explain) std::cout << "\n" << explain_text(extras.explanations);
   if (extras.fusion) std::cout << fusion_text(*extras.fusion, planning.found.plan);
+  if (extras.migration) std::cout << migration_text(*extras.migration);
   if (extras.what_if)
     std::cout << "\n" << what_if_text(planning, *extras.what_if, arguments.what_if);
 }
@@ -318,6 +322,9 @@ Status run_plan(const PlanArguments& arguments) {
                          planning.calibration));
   }
   BRAID_TRY(fuse_training(arguments, planning, extras));
+  if (arguments.explain && generates(planning.problem.graph))
+    extras.migration =
+        propose_migration(planning.found.plan, planning.problem, planning.calibration);
   if (!arguments.what_if.empty()) {
     std::vector<std::string> inputs = arguments.inputs;
     inputs.insert(inputs.end(), arguments.what_if.begin(), arguments.what_if.end());
@@ -371,7 +378,7 @@ void define_options(CLI::App& app, const std::shared_ptr<PlanArguments>& argumen
   app.add_flag("--compare", arguments->compare, "price the plans of other systems beside ours");
   app.add_flag("--explain", arguments->explain,
                "per call: what limits it and the next best alternatives; what fused training "
-               "would gain");
+               "and a hand-over of generation would gain");
   app.add_flag("--keep", arguments->keep,
                "keep what placement and parallel of the configuration fix");
   app.add_option("--what-if", arguments->what_if,
