@@ -4,6 +4,7 @@
 #include <fstream>
 #include <sstream>
 
+#include "base/testing.h"
 #include "fused.h"
 #include "hybridflow.h"
 #include "overlapped.h"
@@ -76,11 +77,12 @@ TEST(Tail, ScoringHidesBehindTheLongest) {
   EXPECT_NEAR(times->score_s / times->generate_s, 0.25, 0.005);
   EXPECT_GT(times->longest_s, times->work_s);
   EXPECT_GE((times->generate_s + times->score_s) / times->fused_s, 1.2);
-  EXPECT_LE(times->fused_s, 1.03 * times->bound_s());
+  EXPECT_LE(times->fused_s, 1.03 * times->generate_s);
 }
 
 // 64 sequences of a mini-batch are fewer than the devices, each of which needs one under ZeRO-3.
 TEST(Stages, DeepSpeedChatNeedsALargerMiniBatch) {
+  if (!full_tier()) GTEST_SKIP() << "256 devices: the full tier";
   const FusedRow row = fused_rows()[1];
   EXPECT_FALSE(deepspeed_step(row, tailed_lengths(), kPublishedMiniBatch).ok());
   EXPECT_TRUE(deepspeed_step(row, tailed_lengths(), 256).ok());

@@ -83,7 +83,8 @@ std::vector<TailCase> tail_cases() {
                                            .prompt_tokens = 2048,
                                            .response_tokens = 128}));
   PlanningProblem few_long = tailed_problem(1);
-  few_long.workload.response = {LengthDistribution::Kind::kEmpirical};
+  few_long.workload.response = {};
+  few_long.workload.response.kind = LengthDistribution::Kind::kEmpirical;
   for (int i = 0; i < 10; ++i) few_long.workload.response.samples.push_back(i < 9 ? 100 + i : 900);
   add("one in ten is long", few_long, 2);
   return out;
