@@ -24,6 +24,7 @@
   COMPUTE(Doctor)                           \
   READ(Tokenize)                            \
   COMPUTE(Generate)                         \
+  COMPUTE(Chat)                             \
   COMPUTE(Score)                            \
   READ(RewardTest)                          \
   READ(BuildLoss)                           \

@@ -16,6 +16,17 @@ void add_sampling(CLI::App& app, GenerateOptions& options) {
   app.add_flag("--ignore-eos", options.ignore_eos, "go on after an end-of-sequence token");
 }
 
+void add_model_use(CLI::App& app, GenerateOptions& options) {
+  app.add_option("--stop", options.stop, "text that ends a response; repeatable")
+      ->allow_extra_args(false);
+  app.add_option("--threads", options.threads, "0 = as many as the machine has cores");
+  app.add_option("--template-date", options.template_date,
+                 "YYYY-MM-DD that chat templates see as today");
+  app.add_option("--dtype", options.dtype, "of weights and cache")
+      ->check(CLI::IsMember({"f32", "bf16"}));
+  app.add_option("--device", options.device, "cpu | cuda | cuda:N");
+}
+
 }  // namespace
 
 void add_train_options(CLI::App& app, TrainArguments& arguments) {
@@ -23,6 +34,9 @@ void add_train_options(CLI::App& app, TrainArguments& arguments) {
   app.add_flag("--print-program", arguments.print_program, "print the instruction list and stop");
   app.add_flag("--dry-run", arguments.dry_run,
                "check everything but weights and print the batch arithmetic");
+  app.add_flag("--smoke", arguments.smoke,
+               "two small steps with tiny random models, to see that everything that the "
+               "configuration names works; says what it replaces");
   app.add_option("--order", arguments.order,
                  "append the instructions that each step executes, in order, to this file");
 }
@@ -31,6 +45,10 @@ void add_eval_options(CLI::App& app, EvalArguments& arguments) {
   take_config_inputs(app);
   app.add_flag("--json", arguments.json, "print the metrics as one JSON object");
   app.add_option("--samples", arguments.samples, "write every response with its rewards here");
+  app.add_option("--against", arguments.against,
+                 "another model (Hugging Face folder) on the same prompts and seeds: a table with "
+                 "the differences; repeatable")
+      ->allow_extra_args(false);
 }
 
 void add_export_options(CLI::App& app, ExportArguments& arguments) {
@@ -58,17 +76,21 @@ void add_generate_options(CLI::App& app, GenerateOptions& options) {
                  "JSON lines {\"prompt\"}, {\"messages\"} or {\"ids\"}; - is standard input");
   app.add_flag("--json", options.json, "one JSON object per prompt, in input order");
   add_sampling(app, options);
-  app.add_option("--stop", options.stop, "text that ends a response; repeatable")
-      ->allow_extra_args(false);
-  app.add_option("--threads", options.threads, "0 = as many as the machine has cores");
+  add_model_use(app, options);
   app.add_option("--max-concurrent", options.max_concurrent, "sequences in flight");
   app.add_option("--kv-budget-tokens", options.kv_budget_tokens,
                  "tokens of the cache; 0 = as many as --max-concurrent sequences need");
-  app.add_option("--template-date", options.template_date,
-                 "YYYY-MM-DD that chat templates see as today");
-  app.add_option("--dtype", options.dtype, "of weights and cache")
-      ->check(CLI::IsMember({"f32", "bf16"}));
-  app.add_option("--device", options.device, "cpu | cuda | cuda:N");
+}
+
+void add_chat_options(CLI::App& app, ChatArguments& arguments) {
+  app.add_option("MODEL", arguments.generate.model, "Hugging Face folder with a chat template")
+      ->required();
+  app.add_option("--system", arguments.system, "message that each conversation begins with");
+  add_sampling(app, arguments.generate);
+  add_model_use(app, arguments.generate);
+  app.footer(
+      "Each line of the standard input is a turn; /reset begins a new conversation, /exit or the "
+      "end of the input ends.");
 }
 
 void add_score_options(CLI::App& app, ScoreOptions& options) {

@@ -18,12 +18,14 @@ namespace braid {
 struct TrainArguments {
   bool print_program = false;
   bool dry_run = false;
+  bool smoke = false;
   std::string order;  // file
 };
 
 struct EvalArguments {
   bool json = false;
   std::string samples;
+  std::vector<std::string> against;  // models beside that of the configuration
 };
 
 struct ExportArguments {
@@ -50,6 +52,12 @@ struct GenerateOptions {
   int64_t max_concurrent = 256, kv_budget_tokens = 0;  // of the engine
   std::string dtype = "f32", device = "cpu";
   std::string template_date;  // that chat templates see as today; "" = the real day
+};
+
+struct ChatArguments {
+  ChatArguments() { generate.max_new_tokens = 512; }
+  GenerateOptions generate;
+  std::string system;  // message that a conversation begins with; "" = none
 };
 
 struct ScoreOptions {
@@ -95,6 +103,7 @@ void add_eval_options(CLI::App& app, EvalArguments& arguments);
 void add_export_options(CLI::App& app, ExportArguments& arguments);
 void add_doctor_options(CLI::App& app, DoctorOptions& options);
 void add_generate_options(CLI::App& app, GenerateOptions& options);
+void add_chat_options(CLI::App& app, ChatArguments& arguments);
 void add_score_options(CLI::App& app, ScoreOptions& options);
 void add_profile_options(CLI::App& app, ProfileOptions& options);
 
@@ -112,6 +121,8 @@ inline constexpr EngineCommand<DoctorOptions> kDoctor{"doctor", "check this mach
                                                       add_doctor_options};
 inline constexpr EngineCommand<GenerateOptions> kGenerate{
     "generate", "generate responses to prompts", add_generate_options};
+inline constexpr EngineCommand<ChatArguments> kChat{"chat", "talk with a model, line by line",
+                                                    add_chat_options};
 inline constexpr EngineCommand<ScoreOptions> kScore{
     "score", "log-probabilities or values of given tokens", add_score_options};
 inline constexpr EngineCommand<ProfileOptions> kProfile{

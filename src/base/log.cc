@@ -9,6 +9,7 @@
 #include <cstdlib>
 #include <string_view>
 
+#include "base/log_observer.h"
 #include "base/text.h"
 
 namespace braid::inline base {
@@ -26,6 +27,7 @@ constexpr std::array<LevelStyle, 4> kStyles = {{{"debug", "\033[36m"},
 constexpr const char* kPlain = "\033[m";
 
 std::atomic<LogLevel> lowest_level = LogLevel::kInfo;
+std::atomic<LogObserver> observer = nullptr;
 
 bool shows_colors() {
   const char* terminal = std::getenv("TERM");
@@ -51,7 +53,10 @@ void log(LogLevel level, const std::string& message) {
                                colors ? kPlain : "", " ", message, "\n");
   // In one write: lines of several threads and processes do not mix.
   std::fwrite(line.data(), 1, line.size(), stderr);
+  if (const LogObserver told = observer) told(level, message);
 }
+
+void set_log_observer(LogObserver told) { observer = told; }
 
 void set_log_level(LogLevel level) { lowest_level = level; }
 

@@ -77,6 +77,7 @@ void visit(V& v, LogConfig& o) {
 
 struct ReportConfig {
   bool html = true;
+  int64_t recorded_steps = 32;
 };
 
 template <class V>
@@ -84,6 +85,9 @@ void visit(V& v, ReportConfig& o) {
   v("html", o.html,
     "report.html in the run's folder when the run ends, as 'braid report' makes it of "
     "metrics.jsonl (log.jsonl)");
+  v("recorded_steps", o.recorded_steps,
+    "steps, spread over the run, of which ranks.jsonl says what each rank did and held; 0 = off",
+    counted(0, 1000));
 }
 
 struct RuntimeConfig {

@@ -3,11 +3,11 @@
 #include <cmath>
 #include <cstdio>
 #include <filesystem>
-#include <sstream>
 
 #include "base/text.h"
 #include "host/file.h"
 #include "host/machine.h"
+#include "report/json_rows.h"
 #include "report/metric_names.h"
 
 namespace braid::inline report {
@@ -15,32 +15,7 @@ namespace {
 
 constexpr const char* kMetricsFile = "metrics.jsonl";
 constexpr const char* kSamplesFile = "samples.jsonl";
-
-// What a file of rows has before a step.
-struct KeptRows {
-  std::string text;
-  int64_t last_step = -1;  // -1 = none
-};
-
-Result<KeptRows> rows_before(const std::string& path, int64_t first_step) {
-  KeptRows kept;
-  if (!path_exists(path)) return kept;
-  BRAID_ASSIGN(const std::string text, read_file(path));
-  std::istringstream lines(text);
-  std::string line;
-  while (std::getline(lines, line)) {
-    const auto row = parse_json(line, path);
-    const int64_t step = row.ok() ? row->value("step", int64_t{0}) : first_step;
-    if (step >= first_step) continue;
-    kept.text += line + "\n";
-    kept.last_step = step;
-  }
-  return kept;
-}
-
-Status keep_rows(const std::string& path, const KeptRows& kept) {
-  return path_exists(path) ? write_file_atomic(path, kept.text) : ok_status();
-}
+constexpr const char* kRanksFile = "ranks.jsonl";
 
 // Whose names the folder's rows have, and what each of them is here.
 struct WrittenNames {
@@ -82,6 +57,7 @@ Result<MetricsLog> MetricsLog::open(const MetricsLogOptions& options, int64_t fi
   }
   BRAID_ASSIGN(const KeptRows kept_samples, rows_before(samples, first_step));
   BRAID_TRY(keep_rows(samples, kept_samples));
+  BRAID_TRY(drop_rows_from(join_path(options.folder, kRanksFile), first_step).status());
   BRAID_TRY(keep_rows(metrics, kept));
   if (kept.text.empty())
     std::filesystem::remove(join_path(options.folder, kMetricNamesFile));
@@ -140,6 +116,10 @@ Status MetricsLog::write(int64_t step, MetricsRow row) {
 }
 
 Status MetricsLog::write_sample(const Json& row) { return append(kSamplesFile, row); }
+
+Status MetricsLog::write_ranks(const Json& row) {
+  return options_.jsonl ? append(kRanksFile, row) : ok_status();
+}
 
 Status MetricsLog::finish() {
   for (CommandLog& command : commands_) BRAID_TRY(command.finish());

@@ -42,6 +42,8 @@ class MetricsLog {
   // finite is written as null.
   Status write(int64_t step, MetricsRow row);
   Status write_sample(const Json& row);
+  // What the ranks did and held in a step, to ranks.jsonl, where rows are written as JSON.
+  Status write_ranks(const Json& row);
 
   // The last step whose row metrics.jsonl had when it was opened; -1 where there was none.
   int64_t last_step() const { return last_step_; }

@@ -48,8 +48,9 @@ Json data_of(const RunRecord& run) {
           {"samples", spread(run.samples)},
           {"samples_of", run.samples.size()},
           {"predicted", run.predicted},
-          {"timelines", run.timelines},
-          {"plan", run.plan},
+          {"ranks", run.ranks},
+          {"warnings", run.warnings},
+          {"about", run.about},
           {"config", run.config},
           {"findings", remarks}};
 }

@@ -4,6 +4,7 @@
 
 #include "base/text.h"
 #include "host/file.h"
+#include "report/json_rows.h"
 #include "report/testing.h"
 
 namespace braid::inline report {
@@ -60,6 +61,34 @@ TEST(RunRecord, ReadsWhatARunLeaves) {
   EXPECT_TRUE(complete(*run));
   EXPECT_TRUE(run->predicted.is_null());
   EXPECT_EQ(metrics_of(findings(*run)), (Names{"a", "skipped"}));
+}
+
+TEST(RunRecord, ReadsWhatRanksDidAndWhatWasWarnedOf) {
+  const std::string folder = fresh_folder("ranks");
+  const auto write = [&](const char* name, const std::string& text) {
+    ASSERT_TRUE(write_file_atomic(join_path(folder, name), text).ok());
+  };
+  write("metrics.jsonl", "{\"step\":0}\n");
+  write("ranks.jsonl", "{\"step\":0,\"ranks\":[]}\n{\"step\":4,\"ra");
+  write("warnings.jsonl", "{\"step\":0,\"text\":\"w\"}\n");
+  write("about.json", "{\"ranks\":2}");
+  const auto run = read_run(folder);
+  ASSERT_TRUE(run.ok()) << run.status().message();
+  const Json data = run_page_data({*run})[0];
+  EXPECT_EQ(data["ranks"].size(), 1u);
+  EXPECT_EQ(data["warnings"][0]["text"], "w");
+  EXPECT_EQ(data["about"]["ranks"], 2);
+}
+
+TEST(JsonRows, RowsThatAResumedRunWritesAgainAreDropped) {
+  const std::string path = join_path(fresh_folder("rows"), "rows.jsonl");
+  EXPECT_EQ(*drop_rows_from(path, 0), -1);
+  ASSERT_TRUE(write_file_atomic(path, "{\"step\":0}\n{\"step\":1}\n{\"step\":2}\n").ok());
+  EXPECT_EQ(*drop_rows_from(path, 2), 1);
+  EXPECT_EQ(*read_file(path), "{\"step\":0}\n{\"step\":1}\n");
+  ASSERT_TRUE(write_file_atomic(path, "{\"step\":-1}\n{\"step\":0}\n").ok());
+  EXPECT_EQ(*drop_rows_from(path, 0), -1);
+  EXPECT_EQ(*read_file(path), "") << "an evaluation before an earlier run's first step";
 }
 
 TEST(RunRecord, SaysWhereNoRunIs) {

@@ -8,6 +8,7 @@
 
 #include "base/text.h"
 #include "host/file.h"
+#include "report/json_rows.h"
 #include "report/metric_names.h"
 
 namespace braid::inline report {
@@ -29,6 +30,12 @@ Result<std::string> text_of(const std::string& folder, const std::string& name) 
 Result<std::vector<Json>> rows_of(const std::string& folder, const std::string& name) {
   BRAID_ASSIGN(const std::string text, text_of(folder, name));
   return parse_rows(text, join_path(folder, name));
+}
+
+// Null where there is none.
+Result<Json> json_of(const std::string& folder, const std::string& name) {
+  BRAID_ASSIGN(const std::string text, text_of(folder, name));
+  return text.empty() ? Result<Json>(Json()) : parse_json(text, join_path(folder, name));
 }
 
 // config.yaml has a line "  total_steps: N" below "train:".
@@ -138,22 +145,6 @@ void find_in_prediction(const RunRecord& run, std::vector<Finding>* out) {
 
 }  // namespace
 
-Result<std::vector<Json>> parse_rows(const std::string& text, const std::string& where) {
-  std::vector<Json> out;
-  size_t begin = 0;
-  for (int64_t line = 1;; ++line) {
-    const size_t end = text.find('\n', begin);
-    if (end == std::string::npos) return out;
-    const std::string row = text.substr(begin, end - begin);
-    begin = end + 1;
-    if (trim(row).empty()) continue;
-    BRAID_ASSIGN(Json json, parse_json(row, cat(where, ":", line)));
-    if (!json.is_object())
-      return invalid_input(cat(where, ":", line, ": a row must be a JSON object"));
-    out.push_back(std::move(json));
-  }
-}
-
 Result<RunRecord> read_run(const std::string& folder) {
   RunRecord out;
   const std::string path =
@@ -168,14 +159,11 @@ Result<RunRecord> read_run(const std::string& folder) {
   BRAID_ASSIGN(const std::string renamed, text_of(path, kMetricNamesFile));
   BRAID_TRY(restore_names(renamed, join_path(path, kMetricNamesFile), &out.metrics));
   BRAID_ASSIGN(out.samples, rows_of(path, "samples.jsonl"));
-  BRAID_ASSIGN(const std::vector<Json> timelines, rows_of(path, "timelines.jsonl"));
-  if (!timelines.empty()) out.timelines = timelines;
+  BRAID_ASSIGN(out.ranks, rows_of(path, "ranks.jsonl"));
+  BRAID_ASSIGN(out.warnings, rows_of(path, "warnings.jsonl"));
   BRAID_ASSIGN(out.config, text_of(path, "config.yaml"));
-  BRAID_ASSIGN(out.plan, text_of(path, "plan.yaml"));
-  BRAID_ASSIGN(const std::string predicted, text_of(path, "predicted.json"));
-  if (!predicted.empty()) {
-    BRAID_ASSIGN(out.predicted, parse_json(predicted, join_path(path, "predicted.json")));
-  }
+  BRAID_ASSIGN(out.predicted, json_of(path, "predicted.json"));
+  BRAID_ASSIGN(out.about, json_of(path, "about.json"));
   BRAID_ASSIGN(const std::vector<std::string> names, list_folder(path));
   for (const std::string& name : names)
     if (name.rfind("nonfinite_step_", 0) == 0) out.nonfinite.push_back(name);

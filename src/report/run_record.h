@@ -16,17 +16,14 @@ struct RunRecord {
   std::vector<Json> metrics;  // rows by step, ascending
   std::vector<Json> samples;
   Json predicted;                      // of predicted.json; null where there is none
-  Json timelines;                      // of timelines.jsonl, by step; null where there is none
-  std::string plan;                    // text of the plan file; "" where there is none
+  std::vector<Json> ranks;             // of ranks.jsonl, by step
+  std::vector<Json> warnings;          // of warnings.jsonl
+  Json about;                          // of about.json; null where there is none
   std::string config;                  // text of config.yaml
   std::vector<std::string> nonfinite;  // files of updates that were refused
   int64_t total_steps = 0;             // of config.yaml; 0 where it does not say
   friend bool operator==(const RunRecord&, const RunRecord&) = default;
 };
-
-// Rows of JSON lines. A last line without an end is left out: the run is writing it. Errors name
-// `where` and the line.
-Result<std::vector<Json>> parse_rows(const std::string& text, const std::string& where);
 
 // kNotFound where the folder has no metrics.jsonl or the file has no row; other errors name file
 // and line.

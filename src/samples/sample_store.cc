@@ -217,6 +217,16 @@ Result<AlgoBatch> SampleStore::gather(const std::vector<std::string>& fields, co
   return batch;
 }
 
+int64_t SampleStore::bytes() const {
+  size_t out = 0;
+  for (const auto& [field, lists] : tokens_)
+    for (const std::vector<int32_t>& list : lists) out += list.size() * sizeof(int32_t);
+  for (const auto& [field, rows] : reals_)
+    for (const at::Tensor& row : rows)
+      if (row.defined()) out += row.nbytes();
+  return static_cast<int64_t>(out);
+}
+
 void SampleStore::retain(const std::vector<bool>& kept) {
   samples_ = kept_of(samples_, kept);
   for (auto& [name, lists] : tokens_) lists = kept_of(lists, kept);

@@ -93,6 +93,9 @@ class SampleStore {
   Result<AlgoBatch> gather(const std::vector<std::string>& fields, const Rows& rows,
                            at::Device device = at::kCPU) const;
 
+  // Of the values that it has.
+  int64_t bytes() const;
+
   // Keeps only the rows that are marked; later calls see nothing of the others.
   void retain(const std::vector<bool>& kept);
   // The rows of another store of the same graph behind its own.

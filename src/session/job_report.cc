@@ -50,7 +50,8 @@ RankReport JobReport::own() const {
           trained_tokens(),
           static_cast<double>(peak_tensor_bytes()),
           step_.record.repeats,
-          stop_signal()};
+          stop_signal(),
+          {}};
 }
 
 // Two calls that are fused take the same seconds together.
@@ -66,11 +67,12 @@ double JobReport::seconds_of_calls() const {
 
 // On one rank the calls follow each other; on several they may overlap, and their own time is that
 // of the rank that took longest.
-Status JobReport::merge(double whole_s, double instruction_s) {
+Status JobReport::merge(double whole_s, double instruction_s, Json record) {
   instruction_s_ = instruction_s;
   for (const auto& [call, tokens] : step_.rows.lowered())
     step_.record.metrics["memory/micro_tokens_min"].add(static_cast<double>(tokens));
-  const RankReport mine = own();
+  RankReport mine = own();
+  mine.record = std::move(record);
   std::vector<RankReport> parts = {mine};
   if (step_.ranks() > 1) {
     BRAID_ASSIGN(const auto texts,
@@ -85,7 +87,9 @@ Status JobReport::merge(double whole_s, double instruction_s) {
   report_ = {};
   rank_seconds_.clear();
   rank_peaks_.clear();
-  for (const RankReport& part : parts) {
+  rank_records_.clear();
+  for (RankReport& part : parts) {
+    rank_records_.push_back(std::move(part.record));
     rank_seconds_.push_back(part.seconds);
     rank_peaks_.push_back(part.peak_bytes);
     add(part, &report_);

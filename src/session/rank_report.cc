@@ -38,7 +38,7 @@ std::string report_text(const RankReport& report) {
   Json out = {{"seconds", report.seconds},       {"trained_tokens", report.trained_tokens},
               {"peak_bytes", report.peak_bytes}, {"stop_signal", report.stop_signal},
               {"samples", Json::object()},       {"metrics", Json::object()},
-              {"repeats", report.repeats}};
+              {"repeats", report.repeats},       {"record", report.record}};
   for (const auto& [call, entry] : report.samples)
     out["samples"][call] = {entry.expected, entry.computed};
   for (const auto& [name, metric] : report.metrics)
@@ -54,6 +54,7 @@ Result<RankReport> parse_report(const std::string& text) {
   out.peak_bytes = json["peak_bytes"].get<double>();
   out.stop_signal = json["stop_signal"].get<std::string>();
   out.repeats = json["repeats"].get<std::map<std::string, int64_t>>();
+  out.record = json["record"];
   for (const auto& [call, entry] : json["samples"].items())
     out.samples[call] = {entry[0].get<int64_t>(), entry[1].get<int64_t>()};
   for (const auto& [name, values] : json["metrics"].items()) {

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "algo/algorithm.h"
+#include "base/json.h"
 #include "samples/sample_ledger.h"
 #include "scoring/scoring.h"
 
@@ -21,6 +22,7 @@ struct RankReport {
   double peak_bytes = 0;                   // of its tensors in the step
   std::map<std::string, int64_t> repeats;  // by call: what was repeated for lack of memory
   std::string stop_signal;                 // "" = nobody asked this rank to stop
+  Json record;  // of a step that is recorded, as StepTimeline::take() says it; else null
 };
 std::string report_text(const RankReport& report);
 Result<RankReport> parse_report(const std::string& text);

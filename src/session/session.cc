@@ -21,6 +21,7 @@
 #include "samples/step_metrics.h"
 #include "session/check_models.h"
 #include "weights/check_tokenizers.h"
+#include "weights/memory_report.h"
 #include "weights/roles.h"
 
 namespace braid::inline session {
@@ -79,6 +80,7 @@ Result<std::unique_ptr<Evaluator>> make_evaluator(const Config& config, const Gr
 
 struct Session::Loaded {
   Communicator* everyone = nullptr;
+  at::Device device = at::kCPU;
   ChangeOps change;
   RunData data;
   std::unique_ptr<RankModels> models;
@@ -110,6 +112,8 @@ Result<std::unique_ptr<Session>> Session::create(const Config& config, const Pro
   BRAID_TRY(set_memory_limit(config));
   Loaded loaded;
   loaded.change = change;
+  BRAID_ASSIGN(const ModelOptions options, model_options(config));
+  loaded.device = options.device;
   if (world != nullptr && world->world_size() > 1) {
     BRAID_ASSIGN(loaded.everyone, world->everyone());
   }
@@ -175,7 +179,9 @@ Session::Session(const Config& config, const Program& program, World* world, Loa
       trains_(step_),
       evaluation_(step_, infers_, scoring_, needs_, std::move(loaded.evaluator),
                   std::move(loaded.eval_models)),
-      report_(step_) {
+      report_(step_),
+      timeline_(program_, exchange_.rank()),
+      device_(loaded.device) {
   models_->rest();
   frozen_.update(loaded.own_functions);
   const int64_t left = data_.data.size() - data_.data.checked();
@@ -194,6 +200,7 @@ void Session::note_instruction(size_t index) {
   const Instruction& instruction = program_.ranks[rank()].instructions[index];
   talk_.note(cat("step ", position_.step + 1, ", call ", step_.call(instruction.call).name),
              cat("instruction ", index, " (", op_kind_name(instruction.kind), ")"));
+  timeline_.enter(index);
 }
 
 Status Session::moving_weights(const std::function<Status()>& move) {
@@ -206,6 +213,27 @@ Status Session::moving_weights(const std::function<Status()>& move) {
 }
 
 Status Session::execute(const Instruction& instruction) {
+  if (!timeline_.on()) return act(instruction);
+  const PeakMeter meter(device_);
+  BRAID_TRY(act(instruction));
+  const OpKind kind = instruction.kind;
+  const bool passes = kind == OpKind::kPasses || kind == OpKind::kRound || kind == OpKind::kCall;
+  timeline_.hold(passes ? "activations" : "other",
+                 meter.most_bytes() - std::max<int64_t>(0, meter.kept_bytes()));
+  if (kind == OpKind::kRound) timeline_.hold("KV cache", generation_.cache_bytes());
+  return ok_status();
+}
+
+void Session::note_memory() {
+  if (!timeline_.on()) return;
+  const MemoryUseOfRank use = memory_use(*models_, 0);
+  for (const auto& [owner, bytes] : use.weights) timeline_.hold(owner, bytes);
+  timeline_.hold("gradients", use.gradients);
+  timeline_.hold("optimizer", use.optimizer);
+  timeline_.hold("samples", store_.bytes());
+}
+
+Status Session::act(const Instruction& instruction) {
   const Call& call = program_.graph.calls[instruction.call.value];
   switch (instruction.kind) {
     case OpKind::kCall:
@@ -263,9 +291,14 @@ Status Session::begin_ahead(const Instruction& instruction) {
 }
 
 Status Session::wait_for(const Instruction& instruction) {
-  if (instruction.kind == OpKind::kExchange) return exchange_.arrive(instruction.detail);
-  if (!due(program_.graph.calls[instruction.call.value])) return ok_status();
-  return moving_weights([&] { return models_->reallocated(instruction.detail); });
+  timeline_.enter(noted_, true);
+  if (instruction.kind == OpKind::kExchange) {
+    BRAID_TRY(exchange_.arrive(instruction.detail));
+  } else if (due(program_.graph.calls[instruction.call.value])) {
+    BRAID_TRY(moving_weights([&] { return models_->reallocated(instruction.detail); }));
+  }
+  timeline_.enter(noted_);
+  return ok_status();
 }
 
 // What a call's models held beside their weights goes back to the machine.

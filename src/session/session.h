@@ -30,6 +30,7 @@
 #include "session/open_step.h"
 #include "session/reward_calls.h"
 #include "session/select_calls.h"
+#include "session/step_timeline.h"
 #include "session/train_calls.h"
 
 namespace braid::inline session {
@@ -74,6 +75,10 @@ class Session : public Executor {
   }
   // Bytes that each rank has held at most, [rank].
   const std::vector<double>& rank_peaks() const { return report_.rank_peaks(); }
+  // What the ranks did and held in the last step, and how long its responses were (tokens,
+  // ascending): {"step", "seconds", "ranks": [...], "responses": [...]}, for ranks.jsonl. Null
+  // where the step is not recorded (report.recorded_steps).
+  Json step_record() const;
   // "" or the signal that asked a rank of the job to stop by the end of the last step.
   const std::string& stop_request() const { return report_.stop_request(); }
 
@@ -127,6 +132,7 @@ class Session : public Executor {
   Roles& own_roles() { return models_->roles(); }
 
   // Instructions, by their kinds.
+  Status act(const Instruction& instruction);
   Status share(int32_t entry);
   Status run_call(const Call& call, SamplePart part);
   Status begin_region(const Call& call, SamplePart part);
@@ -137,6 +143,7 @@ class Session : public Executor {
   // Where the rank is meanwhile is told to those who watch it.
   Status moving_weights(const std::function<Status()>& move);
   void note_instruction(size_t index);
+  void note_memory();  // between two calls, where the step is recorded
 
   Status execute_call(const Call& call, SamplePart part);
   void leave_call(const Call& call);
@@ -191,6 +198,8 @@ class Session : public Executor {
   TrainCalls trains_;
   JobEvaluation evaluation_;
   JobReport report_;
+  StepTimeline timeline_;
+  const at::Device device_;  // of its tensors
 
   bool dismissed_ = false;
   StepProgress start_;  // before the step

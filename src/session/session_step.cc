@@ -1,4 +1,5 @@
 // A step of a session: its beginning, its end, and what a failure leaves of it.
+#include <algorithm>
 #include <chrono>
 
 #include "base/text.h"
@@ -81,6 +82,7 @@ Result<std::map<std::string, double>> Session::take_step(const InstructionObserv
   const WorkCount counted = work_count();
   const CallSeconds timer = [&](const Call& call, double seconds) {
     record_.seconds[call.name] += seconds;  // calls may run several times
+    note_memory();
   };
   const InstructionObserver noted = [&](size_t index) {
     count_instruction();
@@ -88,6 +90,7 @@ Result<std::map<std::string, double>> Session::take_step(const InstructionObserv
     if (observer) observer(index);
   };
   std::map<std::string, double> row;
+  timeline_.begin_step(is_recorded(config_, position_.step));
   const Clock::time_point begin = Clock::now();
   const Status status = guarded([&] {
     BRAID_TRY(run_list(program_, rank(), *this, timer, noted, open_ ? open_->next : 0));
@@ -98,7 +101,7 @@ Result<std::map<std::string, double>> Session::take_step(const InstructionObserv
     const double instruction_s =
         around_s / static_cast<double>(now.instructions - counted.instructions);
     const double whole = std::chrono::duration<double>(Clock::now() - begin).count();
-    BRAID_TRY(report_.merge(whole, instruction_s));
+    BRAID_TRY(report_.merge(whole, instruction_s, timeline_.take()));
     row = report_.row(static_cast<double>(data_.data.epoch(position_.cursor)));
     ++position_.step;
     return ok_status();
@@ -110,6 +113,25 @@ Result<std::map<std::string, double>> Session::take_step(const InstructionObserv
   }
   open_.reset();
   return row;
+}
+
+Json Session::step_record() const {
+  const std::vector<Json>& ranks = report_.rank_records();
+  const bool none =
+      std::all_of(ranks.begin(), ranks.end(), [](const Json& r) { return r.is_null(); });
+  if (none) return {};
+  Json shown = Json::array();
+  for (size_t rank = 0; rank < ranks.size(); ++rank) {
+    if (ranks[rank].is_null()) continue;
+    Json record = ranks[rank];
+    record["rank"] = rank;
+    record["peak_bytes"] = report_.rank_peaks()[rank];
+    shown.push_back(std::move(record));
+  }
+  return {{"step", position_.step - 1},
+          {"seconds", report_.step_s()},
+          {"ranks", std::move(shown)},
+          {"responses", length_quantiles(store_.response_lens())}};
 }
 
 }  // namespace braid::inline session

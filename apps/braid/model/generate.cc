@@ -10,80 +10,13 @@
 
 #include "base/json.h"
 #include "braid/engine_options.h"
-#include "braid/model/load.h"
+#include "braid/model/generator.h"
 #include "data/chat/render.h"
-#include "data/tokenizer/tokenizer.h"
 #include "host/file.h"
 #include "host/hub_cache.h"
-#include "rollout/engine.h"
-#include "rollout/stop_strings.h"
 
 namespace braid {
 namespace {
-
-// What every step of the command uses.
-struct Generator {
-  std::unique_ptr<Model> model;
-  std::optional<Tokenizer> tokenizer;  // empty: prompts are ids and the output has no text
-  SamplingOptions sampling;
-};
-
-Result<std::vector<int64_t>> eos_of_generation_config(const std::string& folder) {
-  const std::string path = join_path(folder, "generation_config.json");
-  if (!path_exists(path)) return std::vector<int64_t>{};
-  BRAID_ASSIGN(const std::string text, read_file(path));
-  BRAID_ASSIGN(const Json config, parse_json(text, path));
-  if (!config.is_object()) return invalid_input(cat(path, ": must be a JSON object"));
-  const Json eos = config.value("eos_token_id", Json());
-  if (eos.is_null()) return std::vector<int64_t>{};
-  const Json list = eos.is_array() ? eos : Json::array({eos});
-  for (const Json& id : list)
-    if (!id.is_number_integer())
-      return invalid_input(cat(path, ": eos_token_id ", eos.dump(), " is no token id"));
-  return list.get<std::vector<int64_t>>();
-}
-
-SamplingOptions sampling_of(const GenerateOptions& options) {
-  SamplingOptions out;
-  out.temperature = options.temperature;
-  out.top_k = options.top_k;
-  out.top_p = options.top_p;
-  out.min_p = options.min_p;
-  out.repetition_penalty = options.repetition_penalty;
-  out.max_new_tokens = options.max_new_tokens;
-  out.ignore_eos = options.ignore_eos;
-  out.seed = options.seed;
-  return out;
-}
-
-EngineOptions engine_of(const GenerateOptions& options) {
-  EngineOptions out;
-  out.max_concurrent = options.max_concurrent;
-  out.kv_budget_tokens = options.kv_budget_tokens;
-  return out;
-}
-
-Result<Generator> open_generator(const GenerateOptions& options) {
-  Generator generator;
-  BRAID_ASSIGN(const LoadOptions load, load_options(options.dtype, options.device));
-  BRAID_ASSIGN(generator.model, load_model(options.model, load));
-  if (path_exists(join_path(options.model, "tokenizer.json"))) {
-    BRAID_ASSIGN(generator.tokenizer, load_tokenizer(options.model));
-  }
-  generator.sampling = sampling_of(options);
-  BRAID_ASSIGN(std::vector<int64_t> stops, eos_of_generation_config(options.model));
-  const std::vector<int64_t>& eos = generator.model->spec().eos_ids;
-  stops.insert(stops.end(), eos.begin(), eos.end());
-  std::sort(stops.begin(), stops.end());
-  stops.erase(std::unique(stops.begin(), stops.end()), stops.end());
-  for (const int64_t stop : stops)
-    if (stop >= 0 &&
-        stop < generator.model->spec().vocab)  // some configs name ids beyond a cut model
-      generator.sampling.stop_tokens.push_back(static_cast<int32_t>(stop));
-  if (!options.stop.empty() && !generator.tokenizer)
-    return invalid_input(cat(options.model, ": --stop needs a tokenizer.json in the folder"));
-  return generator;
-}
 
 Result<std::vector<int32_t>> ids_of(const OrderedJson& ids) {
   if (!ids.is_array()) return invalid_input("key 'ids' must be an array of token ids");
@@ -152,23 +85,6 @@ Result<std::vector<PlacedRequest>> read_requests(const Generator& generator,
   return requests;
 }
 
-// Where the text is cut: before the first stop string in it. Ids are kept.
-size_t stop_position(const std::vector<std::string>& stops, const std::string& text) {
-  size_t first = std::string::npos;
-  for (const std::string& stop : stops) first = std::min(first, text.find(stop));
-  return first;
-}
-
-StopCheck stop_check(const Generator& generator, const GenerateOptions& options) {
-  return generator.tokenizer ? stop_at_strings(*generator.tokenizer, options.stop) : nullptr;
-}
-
-Result<std::string> text_of(const Generator& generator, const GenerateOptions& options,
-                            const Generated& sample) {
-  BRAID_ASSIGN(std::string text, generator.tokenizer->decode(sample.response_ids, true));
-  return text.substr(0, stop_position(options.stop, text));
-}
-
 Status print_sample(const Generator& generator, const GenerateOptions& options,
                     const Generated& sample) {
   Json text;
@@ -210,43 +126,6 @@ class OrderedPrinter {
   int64_t next_ = 0;
 };
 
-// Writes the text of a growing response, holding back what may become a stop string.
-class TextStream {
- public:
-  TextStream(const Tokenizer& tokenizer, const std::vector<std::string>& stops)
-      : decoder_(tokenizer, true), stops_(stops) {
-    for (const std::string& stop : stops) held_bytes_ = std::max(held_bytes_, stop.size());
-  }
-
-  Status push(int32_t id) {
-    BRAID_ASSIGN(const std::string piece, decoder_.push(id));
-    text_ += piece;
-    write_until(
-        std::min(stop_position(stops_, text_), text_.size() - std::min(text_.size(), held_bytes_)));
-    return ok_status();
-  }
-  Status finish() {
-    BRAID_ASSIGN(const std::string piece, decoder_.finish());
-    text_ += piece;
-    write_until(std::min(stop_position(stops_, text_), text_.size()));
-    std::printf("\n");
-    return ok_status();
-  }
-
- private:
-  void write_until(size_t end) {
-    if (end <= written_) return;
-    std::fwrite(text_.data() + written_, 1, end - written_, stdout);
-    std::fflush(stdout);
-    written_ = end;
-  }
-
-  IncrementalDecoder decoder_;
-  const std::vector<std::string>& stops_;
-  std::string text_;
-  size_t written_ = 0, held_bytes_ = 0;
-};
-
 double seconds_now() {
   return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
 }
@@ -280,23 +159,10 @@ Status drain(Engine& engine, const std::function<Status(Generated)>& done) {
 }
 
 Status stream_one(Engine& engine, const Generator& generator, const GenerateOptions& options) {
-  TextStream stream(*generator.tokenizer, options.stop);
-  const StopCheck stops = stop_check(generator, options);
-  Status status;
-  size_t shown = 0;
-  const auto show = [&](const Generated& sample) {
-    for (; shown < sample.response_ids.size() && status.ok(); ++shown)
-      status = stream.push(sample.response_ids[shown]);
-  };
-  // Called after each token unless a stop token ended the sequence.
-  engine.set_stop_check([&](const Generated& sample) {
-    show(sample);
-    return stops && stops(sample);
-  });
-  BRAID_TRY(drain(engine, [&](const Generated& sample) {
-    show(sample);
-    return status.ok() ? stream.finish() : status;
-  }));
+  const double start = seconds_now();
+  BRAID_ASSIGN(const Generated sample, stream_response(engine, generator, options));
+  print_statistics(engine.stats(), 1, static_cast<int64_t>(sample.response_ids.size()),
+                   seconds_now() - start);
   return ok_status();
 }
 

@@ -45,6 +45,54 @@ SampleLengths lengths_of(const SampleStore& store) {
   return known(out.prompt) && known(out.response) ? out : SampleLengths();
 }
 
+// Owners of a device's memory as a run counts them (session/step_timeline.h).
+const char* counted_as(MemoryOwner owner) {
+  switch (owner) {
+    case MemoryOwner::kWeights:
+    case MemoryOwner::kCopies:
+      return "weights";
+    case MemoryOwner::kGradients:
+      return "gradients";
+    case MemoryOwner::kOptimizer:
+      return "optimizer";
+    case MemoryOwner::kActivations:
+    case MemoryOwner::kLogits:
+    case MemoryOwner::kGathered:
+      return "activations";
+    case MemoryOwner::kKvCache:
+      return "KV cache";
+    case MemoryOwner::kFields:
+      return "samples";
+    case MemoryOwner::kStaging:
+    case MemoryOwner::kFixed:
+      return "other";
+  }
+  return "other";
+}
+
+// The most bytes that each owner holds in a step. REQUIRES: the trace has its memory curves.
+std::map<std::string, double> most_by_owner(const DeviceSummary& device) {
+  std::map<std::string, double> out;
+  for (const MemoryPoint& point : device.memory) {
+    std::map<std::string, double> now;
+    for (int owner = 0; owner < kMemoryOwners; ++owner)
+      now[counted_as(static_cast<MemoryOwner>(owner))] += point.use.bytes[owner];
+    for (const auto& [owner, bytes] : now)
+      if (bytes > 0) out[owner] = std::max(out[owner], bytes);
+  }
+  return out;
+}
+
+// [[call, begin_s, end_s], ...] of a rank.
+Json spans_of(const Trace& trace, size_t rank) {
+  Json out = Json::array();
+  for (const CallSummary& call : trace.calls)
+    if (const auto found = call.spans.find(DeviceId{static_cast<int32_t>(rank)});
+        found != call.spans.end())
+      out.push_back({trace.call_names[call.call.value], found->second.first, found->second.second});
+  return out;
+}
+
 // What happens in the search is nobody's hurry: training has the cores.
 void step_back() { ::setpriority(PRIO_PROCESS, static_cast<id_t>(::syscall(SYS_gettid)), 19); }
 
@@ -109,11 +157,12 @@ PlanningProblem RunPrediction::measured_problem() const {
   return out;
 }
 
-Result<Trace> RunPrediction::predicted(const Calibration& calibration) const {
+Result<Trace> RunPrediction::predicted(const Calibration& calibration, bool memory) const {
   BRAID_ASSIGN(const Program* const lists, program());
   const PlanningProblem problem = measured_problem();
   const double middle = median(settled(steps_));
   SimOptions options;
+  options.memory_curve = memory;
   for (size_t step = 0; step < steps_.size(); ++step)
     if (steps_[step] == middle && !lengths_[step].prompt.empty()) options.lengths = lengths_[step];
   auto trace = simulate(*lists, problem, calibration, options);
@@ -170,7 +219,7 @@ Status RunPrediction::write(const std::string& folder) {
   if (!planned_.plan || steps_.empty()) return ok_status();
   if (found_.valid()) say_found();
   BRAID_ASSIGN(const Calibration calibration, runtime_calibration(*planned_.problem));
-  BRAID_ASSIGN(const Trace trace, predicted(calibration));
+  BRAID_ASSIGN(const Trace trace, predicted(calibration, true));
   Json calls = Json::array(), ranks = Json::array();
   std::string text = "predicted | measured, seconds\n";
   const auto line = [&](const std::string& name, double predicted, double measured) {
@@ -192,7 +241,9 @@ Status RunPrediction::write(const std::string& folder) {
   for (size_t rank = 0; rank < peaks_.size(); ++rank)
     ranks.push_back({{"rank", rank},
                      {"predicted_bytes", trace.devices[rank].peak_bytes},
-                     {"measured_bytes", median(settled(peaks_[rank]))}});
+                     {"measured_bytes", median(settled(peaks_[rank]))},
+                     {"owners", most_by_owner(trace.devices[rank])},
+                     {"spans", spans_of(trace, rank)}});
   const Json out = {{"step", {{"predicted_s", trace.step_s}, {"measured_s", step}}},
                     {"calls", calls},
                     {"ranks", ranks}};

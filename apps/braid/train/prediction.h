@@ -29,7 +29,8 @@ class RunPrediction {
 
  private:
   PlanningProblem measured_problem() const;
-  Result<Trace> predicted(const Calibration& calibration) const;
+  // `memory`: with the memory curves of devices.
+  Result<Trace> predicted(const Calibration& calibration, bool memory = false) const;
   // Measured over predicted seconds of each kind of call, as efficiencies.
   Result<std::map<std::string, double>> measured_factors() const;
   void begin_search();

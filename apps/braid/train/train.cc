@@ -8,9 +8,11 @@
 #include "braid/data/inputs.h"
 #include "braid/engine_options.h"
 #include "braid/outputs.h"
+#include "braid/train/about.h"
 #include "braid/train/emulated.h"
 #include "braid/train/notes.h"
 #include "braid/train/prediction.h"
+#include "braid/train/smoke.h"
 #include "config/load.h"
 #include "host/file.h"
 #include "host/stop_signal.h"
@@ -19,6 +21,7 @@
 #include "plan/make_problem.h"
 #include "report/metrics_log.h"
 #include "report/run_page.h"
+#include "report/warning_log.h"
 #include "run/idle_watch.h"
 #include "run/run_keeper.h"
 #include "session/check_models.h"
@@ -38,6 +41,7 @@ struct Run {
   std::string order;  // file for the instructions of each step; "" = none
   RunPrediction& prediction;
   IdleWatch& idle;
+  WarningLog& warnings;
 };
 
 double now_s() {
@@ -91,8 +95,9 @@ Result<MetricsRow> run_recorded_step(const Run& run) {
 // One step and everything that it writes; `row` becomes its row, `saved` whether its state is in a
 // checkpoint.
 Status train_step(const Run& run, MetricsLog& log, MetricsRow& row, bool& saved) {
-  const auto& [config, session, schedule, program, order, prediction, idle] = run;
+  const auto& [config, session, schedule, program, order, prediction, idle, warnings] = run;
   const int64_t step = session.step();
+  warnings.begin_step(step);
   const double checkpoint_s = row.count(kCheckpointTime) > 0 ? row[kCheckpointTime] : 0;
   BRAID_ASSIGN(row, order.empty() ? session.run_step() : run_recorded_step(run));
   saved = false;
@@ -104,6 +109,8 @@ Status train_step(const Run& run, MetricsLog& log, MetricsRow& row, bool& saved)
   BRAID_TRY(log.write(step, row));  // also where the evaluation failed: the step is complete
   if (const std::string warning = idle.note(step, row); !warning.empty()) log_warning(warning);
   BRAID_TRY(evaluated);
+  if (const Json record = session.step_record(); !record.is_null())
+    BRAID_TRY(log.write_ranks(record));
   if (config.log.samples_every > 0 && step % config.log.samples_every == 0)
     for (const Json& sample : session.sample_rows(3)) BRAID_TRY(log.write_sample(sample));
   const double begin_s = now_s();
@@ -122,7 +129,7 @@ void write_page(const Config& config) {
 
 // After the last step, or a stop signal: the last checkpoint, and at the end the export.
 Status finish_run(const Run& run, MetricsLog& log, const MetricsRow& row, bool& saved) {
-  const auto& [config, session, schedule, program, order, prediction, idle] = run;
+  const auto& [config, session, schedule, program, order, prediction, idle, warnings] = run;
   if (!saved) BRAID_TRY(save_session(config, session, row).status());
   saved = true;
   if (session.step() == config.train.total_steps)
@@ -135,7 +142,7 @@ Status finish_run(const Run& run, MetricsLog& log, const MetricsRow& row, bool& 
 // Steps until the end or a stop signal, after the one whose row is given. Whatever ends it, what
 // was done is saved.
 Status train_loop(const Run& run, MetricsLog& log, MetricsRow row) {
-  const auto& [config, session, schedule, program, order, prediction, idle] = run;
+  const auto& [config, session, schedule, program, order, prediction, idle, warnings] = run;
   if (config.eval.at_start && session.step() == 0) {
     BRAID_TRY(evaluate(session, row));
     BRAID_TRY(log.write(-1, row));
@@ -157,6 +164,7 @@ Status train_loop(const Run& run, MetricsLog& log, MetricsRow row) {
     return after_lost_ranks(config, failure);
   if (!failure.ok()) {
     const Status kept = save_after_failure(config, session, row, failure, saved);
+    write_page(config);
     if (session.others_wait()) BRAID_TRY(session.dismiss());
     return kept;
   }
@@ -192,10 +200,17 @@ Status load_models(const Config& config, const Program& program, World* world,
           "the weights (parallel) or model.dtype=bf16 would help")};
 }
 
+struct RunStart {
+  LoadedConfig loaded;
+  PlannedRun planned;
+  const TrainArguments& arguments;
+  WarningLog& warnings;
+};
+
 // Which rank's work this process does, and what only one rank of a job does: files and console.
 // `together` becomes whether all ranks have come to their end, also where a signal stopped them.
-Status run_rank(LoadedConfig loaded, PlannedRun planned, const TrainArguments& arguments,
-                World* world, bool* together) {
+Status run_rank(RunStart start, World* world, bool* together) {
+  auto& [loaded, planned, arguments, warnings] = start;
   BRAID_ASSIGN(planned.config.data.template_date, run_date(planned.config, world));
   BRAID_TRY(set_yaml_path(loaded.resolved, "data.template_date", planned.config.data.template_date,
                           "the run"));
@@ -233,14 +248,19 @@ Status run_rank(LoadedConfig loaded, PlannedRun planned, const TrainArguments& a
   BRAID_TRY(begin_run(config));
   const std::string folder = run_folder(config);
   BRAID_TRY(write_file_atomic(join_path(folder, "config.yaml"), yaml_text(loaded.resolved)));
+  BRAID_TRY(write_file_atomic(
+      join_path(folder, kAboutFile),
+      about_run(loaded, planned).dump(2, ' ', false, Json::error_handler_t::replace)));
+  BRAID_TRY(warnings.open(folder, session->step()));
   SaveSchedule schedule(config.checkpoint, now_s());
   RunPrediction prediction(planned);
   IdleWatch idle(config, program.graph);
   const Status ended = train_loop(
-      {config, *session, schedule, program, arguments.order, prediction, idle}, log, row);
+      {config, *session, schedule, program, arguments.order, prediction, idle, warnings}, log, row);
   *together = session->dismissed();
   BRAID_TRY(ended);
   BRAID_TRY(prediction.write(folder));
+  if (planned.plan) write_page(config);  // again, with what was predicted
   log_info("done; metrics, samples and the exported model are in " + folder);
   return ok_status();
 }
@@ -252,11 +272,30 @@ Status print_configured_program(const Config& config) {
   return ok_status();
 }
 
+// The configuration with tiny models and sizes. The ranks that 'braid' starts find the models
+// there.
+Result<LoadedConfig> smoke_config(LoadedConfig loaded, std::vector<std::string> inputs) {
+  BRAID_ASSIGN(const auto membership, read_membership(process_environment()));
+  if (membership && membership->started_by != "braid")
+    return invalid_input(cat("--smoke: ", membership->started_by,
+                             " started this rank; 'braid train' starts its ranks itself"));
+  BRAID_ASSIGN(const Smoke smoke, make_smoke(loaded, !membership));
+  for (const std::string& note : smoke.notes)
+    if (!membership) log_info(cat("smoke: ", note));
+  inputs.insert(inputs.end(), smoke.overrides.begin(), smoke.overrides.end());
+  BRAID_ASSIGN(loaded, load_config_arguments(inputs));
+  use_scorer(smoke, &loaded);
+  return loaded;
+}
+
 Status train(const TrainArguments& arguments, std::vector<std::string> inputs,
              const std::string& algorithm) {
   if (!algorithm.empty()) inputs.push_back("algorithm.name=" + algorithm);
   BRAID_TRY(check_outputs({{"--order", arguments.order}}));
-  BRAID_ASSIGN(const LoadedConfig loaded, load_config_arguments(inputs));
+  BRAID_ASSIGN(LoadedConfig loaded, load_config_arguments(inputs));
+  if (arguments.smoke) {
+    BRAID_ASSIGN(loaded, smoke_config(std::move(loaded), inputs));
+  }
   if (loaded.config.device == "emulated") return train_emulated(arguments, loaded);
   if (arguments.print_program) return print_configured_program(loaded.config);
   BRAID_TRY(check_trainable(loaded.config));
@@ -270,6 +309,7 @@ Status train(const TrainArguments& arguments, std::vector<std::string> inputs,
   BRAID_TRY(check_executable(planned.program));
   BRAID_TRY(check_functions(graph));
   BRAID_TRY(check_run_state(config, graph));
+  WarningLog warnings;
   const auto ranks = static_cast<int64_t>(planned.program.ranks.size());
   if (membership && membership->world_size != ranks)
     return invalid_input(cat("the plan is for ", ranks, " devices, but ", membership->started_by,
@@ -294,10 +334,10 @@ Status train(const TrainArguments& arguments, std::vector<std::string> inputs,
   }
   bool together = false;
   if (!membership || membership->world_size == 1)
-    return run_rank(loaded, planned, arguments, nullptr, &together);
+    return run_rank({loaded, planned, arguments, warnings}, nullptr, &together);
   return join_job(*membership, planned, loaded, [&](World& world, bool* all) {
     BRAID_TRY(agree_on_inputs(world, config, graph));
-    return run_rank(loaded, planned, arguments, &world, all);
+    return run_rank({loaded, planned, arguments, warnings}, &world, all);
   });
 }
 
