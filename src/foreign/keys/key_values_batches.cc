@@ -147,7 +147,7 @@ ForeignAdvice completions_to_episodes(const std::string& value, const ForeignCon
 }
 
 ForeignAdvice epochs_to_steps(const std::string& value, const ForeignContext& context) {
-  if (count_of(context.root, {"max_steps", "total_training_steps", "total_steps"}))
+  if (count_of(context.root, {"max_steps", "total_training_steps"}))
     return nothing_as("the number of steps is said, which counts");
   return rule_of(cat(value, " x lines of data.train / rollout.prompts_per_step"));
 }
