@@ -74,7 +74,7 @@ TEST_F(Conversation, EvalComparesModelsOnTheSamePrompts) {
   const std::string eval =
       cat("eval examples/assistant/ppo.yaml train.threads=2 eval.prompts=6 "
           "rollout.max_response_length=6 "
-          "'reward=[{type: rule, rule: length, target: 4}]' model.path=",
+          "'reward=[{type: rule, rule: length, target: 8, unit: chars}]' model.path=",
           first, " --against ", second, " --against ", first);
   const CommandOutcome table = run_braid(eval);
   ASSERT_EQ(table.exit_code, 0) << table.output;
