@@ -53,6 +53,14 @@ Result<const Entry*> open_entry(const std::string& path, const char* symbol, con
 }
 
 // What a function of the library throws is an error of its file.
+// Said of an error where the run loads no reference: what reads one fails there, and only there.
+std::string without_reference(const at::Tensor& ref_logprobs_R) {
+  return ref_logprobs_R.defined()
+             ? ""
+             : " (ref_logprobs_R is undefined in this run, which loads no reference model: "
+               "algorithm.kl.coef above 0 does)";
+}
+
 template <typename Function>
 auto guarded_call(const std::string& path, const Function& function)
     -> Result<decltype(function())> {
@@ -61,6 +69,8 @@ auto guarded_call(const std::string& path, const Function& function)
   } catch (const std::exception& error) {
     const std::string what = error.what();
     return invalid_input(cat(path, ": ", what.substr(0, what.find('\n'))));
+  } catch (...) {
+    return invalid_input(cat(path, ": it threw what is no std::exception"));
   }
 }
 
@@ -87,7 +97,10 @@ void add_own_metrics(const std::map<std::string, at::Tensor>& own, Metrics& metr
 
 Result<at::Tensor> own_losses_of(const std::string& path, const OwnLossEntry& entry,
                                  const OwnLossInput& input, Metrics* metrics) {
-  BRAID_ASSIGN(const OwnLoss own, guarded_call(path, [&] { return entry.loss(input); }));
+  const auto called = guarded_call(path, [&] { return entry.loss(input); });
+  if (!called.ok())
+    return invalid_input(called.status().message() + without_reference(input.ref_logprobs_R));
+  const OwnLoss& own = *called;
   BRAID_TRY(check_size(path, own.losses_R, input.logprobs_R.numel(), "losses"));
   BRAID_TRY(check_metrics(path, own.metrics));
   if (metrics != nullptr) add_own_metrics(own.metrics, *metrics);
@@ -182,7 +195,8 @@ Result<const Entry*> tried_entry(const std::string& path, const char* symbol, co
 
 at::Tensor field_or_none(const AlgoBatch& batch, const char* name, at::ScalarType type) {
   const auto found = batch.fields.find(name);
-  return found == batch.fields.end() ? at::Tensor() : found->second.flatten().to(type);
+  if (found == batch.fields.end()) return {};
+  return found->second.flatten().to(type, /*non_blocking=*/false, /*copy=*/true);
 }
 
 }  // namespace
@@ -232,7 +246,10 @@ Result<CheckedAdvantages> own_advantages_of(const std::string& path,
                                             const OwnAdvantagesEntry& entry,
                                             const OwnAdvantagesInput& input, int64_t tokens) {
   CheckedAdvantages out;
-  BRAID_ASSIGN(out.own, guarded_call(path, [&] { return entry.advantages(input); }));
+  auto called = guarded_call(path, [&] { return entry.advantages(input); });
+  if (!called.ok())
+    return invalid_input(called.status().message() + without_reference(input.ref_logprobs_R));
+  out.own = *std::move(called);
   BRAID_TRY(check_size(path, out.own.advantages_R, tokens, "advantages"));
   BRAID_TRY(check_metrics(path, out.own.metrics));
   out.values = to_doubles(out.own.advantages_R);
@@ -282,9 +299,10 @@ Result<ComputeFn> own_advantages(const std::string& path) {
   return ComputeFn([path, entry](const AlgoBatch& batch, const AlgorithmOptions&,
                                  AlgoState&) -> Result<ComputeResult> {
     BRAID_ASSIGN(const at::Tensor rewards_S, sample_field(batch, "rewards"));
-    const OwnAdvantagesInput input{rewards_S, field_or_none(batch, "old_logprobs", at::kFloat),
-                                   field_or_none(batch, "ref_logprobs", at::kFloat),
-                                   batch.response_lens, batch.groups};
+    // A copy: what the library writes there must not become the rewards of the step.
+    const OwnAdvantagesInput input{
+        rewards_S.clone(), field_or_none(batch, "old_logprobs", at::kFloat),
+        field_or_none(batch, "ref_logprobs", at::kFloat), batch.response_lens, batch.groups};
     BRAID_ASSIGN(const CheckedAdvantages checked,
                  own_advantages_of(path, *entry, input, token_count(batch)));
     ComputeResult result;

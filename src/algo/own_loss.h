@@ -21,7 +21,7 @@ namespace braid::inline algo {
 struct OwnLossInput {
   at::Tensor logprobs_R;      // of the policy in training, attached to autograd
   at::Tensor old_logprobs_R;  // of the policy that generated
-  at::Tensor ref_logprobs_R;  // of the reference; undefined where algorithm.kl.coef is 0
+  at::Tensor ref_logprobs_R;  // of the reference; undefined where none is loaded
   at::Tensor advantages_R;
   at::Tensor mask_R;                   // 1 for the tokens that count, which are all of these today
   std::vector<int64_t> response_lens;  // [S]
@@ -36,7 +36,7 @@ struct OwnLoss {
 struct OwnAdvantagesInput {
   at::Tensor rewards_S;
   at::Tensor old_logprobs_R;
-  at::Tensor ref_logprobs_R;           // undefined where algorithm.kl.coef is 0
+  at::Tensor ref_logprobs_R;           // undefined where no reference is loaded
   std::vector<int64_t> response_lens;  // [S]
   std::vector<int64_t> groups;         // [S] equal for samples of one prompt
 };

@@ -24,6 +24,25 @@ Status check_own_functions(const AlgorithmOptions& o) {
   return {};
 }
 
+// What one algorithm alone cannot do.
+Status check_named(const AlgorithmOptions& o) {
+  if (o.name == "online_dpo" && o.kl.coef > 0)
+    return invalid_input(
+        "algorithm.kl.coef: online_dpo compares with the reference in its loss, by algorithm.beta; "
+        "remove it");
+  if (o.name == "online_dpo" && o.mask_truncated)
+    return invalid_input(
+        "algorithm.mask_truncated: online_dpo learns from pairs, which a response that is left out "
+        "would break; remove it, and let a reward (reward_total.overlong_buffer) tell cut "
+        "responses "
+        "from others");
+  if (o.name == "remax" && o.whiten_rewards)
+    return invalid_input(
+        "algorithm.whiten_rewards: remax subtracts the reward of a greedy response, which is not "
+        "scaled; remove it");
+  return {};
+}
+
 Status check_combinations(const AlgorithmOptions& o) {
   if (o.loss_agg == "constant_norm" && !(o.loss_norm_tokens > 0)) {
     return invalid_input(
@@ -52,6 +71,7 @@ Status check_combinations(const AlgorithmOptions& o) {
     return invalid_input(cat("algorithm.label_smoothing: preference_loss ", o.preference_loss,
                              " has none; use sigmoid or robust, or 0"));
   const AlgorithmTraits traits = algorithm_traits(o.name);
+  BRAID_TRY(check_named(o));
   if (o.dynamic_sampling && !traits.compares_groups)
     return invalid_input(cat("algorithm.dynamic_sampling: ", o.name,
                              " does not compare the responses to a prompt, so that prompts whose "

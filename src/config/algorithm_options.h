@@ -20,13 +20,13 @@ struct KlOptions {
 template <class V>
 void visit(V& v, KlOptions& o) {
   v("coef", o.coef, "weight of the KL penalty; 0 = off, no reference model is loaded",
-    counted(0, kMostNumber), key::priced, key::read_if(ReadIf::kGeneration));
+    counted(0, kMostNumber), key::priced, key::read_if(ReadIf::kPolicyLoss));
   v("estimator", o.estimator, "Schulman, \"Approximating KL divergence\", 2020",
     one_of("k1 | k2 | k3"), key::read_if(ReadIf::kKlEstimate));
   v("in", o.in,
     "reward: subtracted per token from the reward | loss: added to the loss | own: left to the "
     "functions of algorithm.loss and algorithm.advantages, which get the reference's log-probs",
-    one_of("reward | loss | own"));
+    one_of("reward | loss | own"), key::read_if(ReadIf::kPolicyLoss));
   v("controller", o.controller, "Ziegler et al., 2019, section 2.2", one_of("fixed | adaptive"));
   v("target", o.target, "adaptive: KL per sequence aimed at", key::read_if(ReadIf::kAdaptiveKl));
   v("horizon", o.horizon, "adaptive: sequences over which the coefficient adapts",
@@ -88,34 +88,37 @@ void visit(V& v, AlgorithmOptions& o) {
   v("whiten_rewards", o.whiten_rewards, "scale the rewards of a rollout to variance 1",
     key::read_if(ReadIf::kTokenRewards));
   v("kl", o.kl, "penalty for leaving the reference model", key::read_if(ReadIf::kKl));
-  v("clip_low", o.clip_low, "ratio may fall to 1 - clip_low (Schulman et al., 2017)",
-    between(0, 1));
-  v("clip_high", o.clip_high, "ratio may rise to 1 + clip_high", counted(0, kMostNumber));
+  v("clip_low", o.clip_low, "ratio may fall to 1 - clip_low (Schulman et al., 2017)", between(0, 1),
+    key::read_if(ReadIf::kPolicyLoss));
+  v("clip_high", o.clip_high, "ratio may rise to 1 + clip_high", counted(0, kMostNumber),
+    key::read_if(ReadIf::kPolicyLoss));
   v("dual_clip", o.dual_clip,
     "> 1: bound on the loss of negative advantages (Ye et al., 2020); 0 = off", zero_or_above(1),
     key::read_if(ReadIf::kClippedLoss));
-  v("entropy_coef", o.entropy_coef, "weight of the entropy bonus; 0 = off", any_number());
+  v("entropy_coef", o.entropy_coef, "weight of the entropy bonus; 0 = off", any_number(),
+    key::read_if(ReadIf::kPolicyLoss));
   v("loss_agg", o.loss_agg, "how the losses of tokens become one (docs/algorithms.md)",
     one_of("token_mean | seq_mean_token_mean | seq_mean_token_sum | constant_norm"),
-    key::read_always);
+    key::read_if(ReadIf::kPolicyLoss));
   v("loss_norm_tokens", o.loss_norm_tokens,
     "constant_norm: the constant (tokens per sequence), required then",
     key::read_if(ReadIf::kConstantNorm));
   v("ratio_level", o.ratio_level, "of what the ratio of new to old policy is",
-    one_of("token | sequence"));
+    one_of("token | sequence"), key::read_if(ReadIf::kClippedLoss));
   v("value_clip", o.value_clip, "critic: clip around the old value; 0 = off",
     counted(0, kMostNumber), key::read_if(ReadIf::kCritic));
   v("critic_coef", o.critic_coef, "weight of the value loss", counted(0, kMostNumber),
     key::read_if(ReadIf::kCritic));
   v("stop_kl", o.stop_kl, "end the epochs of a step when KL(old, new) exceeds it; 0 = off",
-    counted(0, kMostNumber), key::not_priced("no update is priced as ended early"));
+    counted(0, kMostNumber), key::not_priced("no update is priced as ended early"),
+    key::read_if(ReadIf::kPolicyLoss));
   v("old_logprobs", o.old_logprobs,
     "denominators of the ratio; sampler: as noted while sampling, which saves a forward",
-    one_of("recompute | sampler"), key::priced);
+    one_of("recompute | sampler"), key::priced, key::read_if(ReadIf::kPolicyLoss));
   v("tis_cap", o.tis_cap,
     "truncated importance sampling: tokens weigh min(old / sampler, cap) (Yao et al., 2025); 0 = "
     "off",
-    counted(0, kMostNumber), key::priced);
+    counted(0, kMostNumber), key::priced, key::read_if(ReadIf::kPolicyLoss));
   v("mask_truncated", o.mask_truncated,
     "responses cut at max_response_length are not trained on; their rewards still count in the "
     "advantages of the others");

@@ -85,6 +85,8 @@ struct NamedAlgorithm {
   void (*set)(AlgorithmOptions&);
 };
 constexpr AlgorithmTraits kOfGroups{true, false, false};
+constexpr AlgorithmTraits kGiven{false, false, false, false, true};
+constexpr AlgorithmTraits kOfGivenPairs{false, false, false, false, true, true};
 constexpr NamedAlgorithm kAlgorithms[] = {
     {"ppo", {false, true, true}, no_defaults},
     {"grpo", kOfGroups, grpo_defaults},
@@ -97,8 +99,13 @@ constexpr NamedAlgorithm kAlgorithms[] = {
     {"reinforce", {false, true, true}, plain_defaults},
     {"reinforce_plus_plus", {false, true, true}, whitened_defaults},
     {"reinforce_plus_plus_baseline", {true, true, true}, baseline_defaults},
-    {"online_dpo", kOfGroups, online_dpo_defaults},
+    {"online_dpo", {true, false, false, false, false, true}, online_dpo_defaults},
     {"distill", {false, true, true, true}, distill_defaults},
+    {"dpo", kOfGivenPairs, no_defaults},
+    {"orpo", kOfGivenPairs, no_defaults},
+    {"rm", kOfGivenPairs, no_defaults},
+    {"kto", kGiven, no_defaults},
+    {"sft", kGiven, no_defaults},
 };
 
 const NamedAlgorithm* find_algorithm(const std::string& name) {

@@ -21,6 +21,10 @@ struct AlgorithmTraits {
   bool discounts = false;
   // The list of rewards may be empty: there is something else to learn from.
   bool rewards_optional = false;
+  // It learns from responses of the data; nothing is generated.
+  bool given = false;
+  // The loss compares two responses to a prompt, which stay in one mini-batch.
+  bool pairs = false;
 };
 
 // The traits of a name; of an unknown one those of an algorithm without rewards.

@@ -38,6 +38,7 @@ enum class ReadIf {
   kAdaptiveKl,
   kDiscounts,
   kTokenRewards,
+  kPolicyLoss,  // an update by advantages of tokens
   kNormalization,
   kClippedLoss,
   kConstantNorm,

@@ -264,13 +264,36 @@ void hide_tokens(const YamlNode& unexpanded, YamlNode& resolved) {
       *shown->list[i].find("auth_token") = *token;
 }
 
-// The number of prompts near the given one whose sequences divide into the mini-batches.
+// What the mini-batches of a step are cut of.
+struct StepUnits {
+  int64_t of_prompt = 1;  // or of a row of given responses
+  const char* name = "sequences (rollout.prompts_per_step x samples_per_prompt)";
+};
+
+StepUnits step_units(const Config& config) {
+  const AlgorithmTraits traits = algorithm_traits(config.algorithm.name);
+  const bool single = config.algorithm.name == "rm" && config.algorithm.reward_loss != "pairwise";
+  if (traits.pairs && traits.given && !single) return {1, "pairs (rollout.prompts_per_step)"};
+  if (traits.given) return {1, "responses (rollout.prompts_per_step)"};
+  if (traits.pairs) return {1, "prompts (rollout.prompts_per_step), whose responses meet,"};
+  return {config.rollout.samples_per_prompt};
+}
+
+bool is_given(const Config& config) { return algorithm_traits(config.algorithm.name).given; }
+
+// Responses that a step learns from for each prompt or row of the data.
+int64_t samples_of_prompt(const Config& config) {
+  if (!is_given(config)) return config.rollout.samples_per_prompt;
+  return std::string(step_units(config).name).starts_with("pairs") ? 2 : 1;
+}
+
+// The number of prompts near the given one whose units divide into the mini-batches.
 int64_t nearest_prompts(const Config& config) {
-  const int64_t samples = config.rollout.samples_per_prompt, parts = config.train.minibatches;
+  const int64_t each = step_units(config).of_prompt, parts = config.train.minibatches;
   for (int64_t distance = 0;; ++distance)
     for (const int64_t prompts :
          {config.rollout.prompts_per_step - distance, config.rollout.prompts_per_step + distance})
-      if (prompts > 0 && prompts * samples % parts == 0) return prompts;
+      if (prompts > 0 && prompts * each % parts == 0) return prompts;
 }
 
 }  // namespace
@@ -335,22 +358,22 @@ Status at_place(const YamlNode& tree, const Status& status) {
 }
 
 Result<BatchArithmetic> batch_arithmetic(const Config& config) {
-  const int64_t sequences = config.rollout.prompts_per_step * config.rollout.samples_per_prompt;
+  const int64_t sequences = config.rollout.prompts_per_step * samples_of_prompt(config);
   if (sequences > static_cast<int64_t>(kMostCount))
     return invalid_input(cat("rollout.prompts_per_step: ", config.rollout.prompts_per_step,
                              " x samples_per_prompt = ", sequences,
                              " sequences of a step; at most ", static_cast<int64_t>(kMostCount),
                              " are supported"));
+  const StepUnits unit = step_units(config);
+  const int64_t units = config.rollout.prompts_per_step * unit.of_prompt;
   const int64_t parts = config.train.minibatches;
-  if (parts > sequences || sequences % parts != 0) {
-    int64_t below = std::min(parts, sequences), above = parts;
-    while (sequences % below != 0) --below;
-    while (above <= sequences && sequences % above != 0) ++above;
-    return invalid_input(cat("train.minibatches: ", sequences,
-                             " sequences (rollout.prompts_per_step x samples_per_prompt) do not "
-                             "divide into ",
+  if (parts > units || units % parts != 0) {
+    int64_t below = std::min(parts, units), above = parts;
+    while (units % below != 0) --below;
+    while (above <= units && units % above != 0) ++above;
+    return invalid_input(cat("train.minibatches: ", units, " ", unit.name, " do not divide into ",
                              parts, " mini-batches; nearest valid values: ", below,
-                             above <= sequences ? cat(" and ", above) : "",
+                             above <= units ? cat(" and ", above) : "",
                              ", or rollout.prompts_per_step = ", nearest_prompts(config)));
   }
   BatchArithmetic out;
@@ -366,12 +389,14 @@ Result<BatchArithmetic> batch_arithmetic(const Config& config) {
 }
 
 std::string arithmetic_text(const Config& config, const BatchArithmetic& arithmetic) {
-  return cat(config.rollout.prompts_per_step, " prompts x ", config.rollout.samples_per_prompt,
-             " samples = ", arithmetic.sequences_per_step, " sequences -> ",
-             config.train.minibatches, " mini-batches of ", arithmetic.sequences_per_minibatch,
-             " x ", config.train.epochs_per_rollout,
-             " epochs = ", arithmetic.optimizer_steps_per_step, " optimizer steps a step, ",
-             arithmetic.optimizer_steps, " in all");
+  const bool pairs = samples_of_prompt(config) == 2 && is_given(config);
+  const std::string step = pairs ? cat(" pairs = ", arithmetic.sequences_per_step, " responses")
+                                 : cat(" prompts x ", samples_of_prompt(config),
+                                       " samples = ", arithmetic.sequences_per_step, " sequences");
+  return cat(config.rollout.prompts_per_step, step, " -> ", config.train.minibatches,
+             " mini-batches of ", arithmetic.sequences_per_minibatch, " x ",
+             config.train.epochs_per_rollout, " epochs = ", arithmetic.optimizer_steps_per_step,
+             " optimizer steps a step, ", arithmetic.optimizer_steps, " in all");
 }
 
 std::string algorithm_text(const AlgorithmOptions& algorithm) {

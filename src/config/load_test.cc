@@ -375,6 +375,50 @@ TEST(Config, AlgorithmsThatCompareSamplesNeedTwo) {
     EXPECT_TRUE(load(std::string("algorithm: {name: ") + name + "}").ok()) << name;
 }
 
+// Mini-batches of losses that compare two responses are cut of what stays together.
+TEST(Config, MiniBatchesOfPairsAreCutOfPairs) {
+  const auto failure = [](const char* text) {
+    const auto loaded = load(text);
+    EXPECT_TRUE(loaded.ok()) << loaded.status().message();
+    return batch_arithmetic(loaded->config).status().message();
+  };
+  const auto has = [](const std::string& text, const char* part) {
+    EXPECT_NE(text.find(part), std::string::npos) << text;
+  };
+  has(failure("algorithm: {name: online_dpo}\nrollout: {prompts_per_step: 8, samples_per_prompt: "
+              "4}\ntrain: {minibatches: 16}"),
+      "8 prompts (rollout.prompts_per_step), whose responses meet, do not divide into 16 "
+      "mini-batches; nearest valid values: 8");
+  has(failure("algorithm: {name: dpo}\nrollout: {prompts_per_step: 2, samples_per_prompt: 4}\n"
+              "train: {minibatches: 8}"),
+      "2 pairs (rollout.prompts_per_step) do not divide into 8 mini-batches");
+  has(failure("algorithm: {name: rm, reward_loss: squared_error}\nrollout: {prompts_per_step: 3}\n"
+              "train: {minibatches: 2}"),
+      "3 responses (rollout.prompts_per_step) do not divide into 2");
+  const auto pairs = load(
+      "algorithm: {name: dpo}\nrollout: {prompts_per_step: 8}\n"
+      "train: {minibatches: 4}");
+  const auto arithmetic = batch_arithmetic(pairs->config);
+  ASSERT_TRUE(arithmetic.ok());
+  EXPECT_EQ(arithmetic->sequences_per_step, 16);
+  has(arithmetic_text(pairs->config, *arithmetic),
+      "8 pairs = 16 responses -> 4 mini-batches of 4 x 1 epochs");
+}
+
+TEST(Config, WhatOneAlgorithmCannotDoIsRefusedByItsKey) {
+  const auto failure = [](const char* text) { return load(text).status().message(); };
+  const auto has = [](const std::string& text, const char* part) {
+    EXPECT_NE(text.find(part), std::string::npos) << text;
+  };
+  const std::string two = "rollout: {samples_per_prompt: 2}\n";
+  has(failure((two + "algorithm: {name: online_dpo, kl: {coef: 1, in: loss}}").c_str()),
+      "algorithm.kl.coef: online_dpo compares with the reference in its loss");
+  has(failure((two + "algorithm: {name: online_dpo, mask_truncated: true}").c_str()),
+      "algorithm.mask_truncated: online_dpo learns from pairs");
+  has(failure("algorithm: {name: remax, whiten_rewards: true}"),
+      "algorithm.whiten_rewards: remax subtracts");
+}
+
 TEST(Config, ArithmeticNamesNearestValidValues) {
   const auto loaded =
       load("rollout: {prompts_per_step: 8, samples_per_prompt: 4}\ntrain: {minibatches: 5}");

@@ -210,6 +210,7 @@ Result<PlannedRun> plan_run(const Config& config, const std::optional<Membership
   if (out.plan && out.plan->fusion.migrate_below_samples == kAutoMigration) {
     BRAID_ASSIGN(const Calibration calibration, runtime_calibration(*out.problem));
     BRAID_ASSIGN(out.plan, with_chosen_migration(*out.plan, *out.problem, calibration));
+    out.chooses_migration = out.plan->fusion.migrate_below_samples > 0;
     log_info(cat("plan: fusion.migrate_below_samples: auto is ",
                  out.plan->fusion.migrate_below_samples, " here"));
   }

@@ -23,6 +23,7 @@ struct PlannedRun {
   std::optional<PlanningProblem> problem;
   bool whole = true;    // the program has the lists of all ranks; else that of this process alone
   bool priced = false;  // the plan was searched, or its memory is predicted
+  bool chooses_migration = false;  // fusion.migrate_below_samples: auto, which gains at the start
 };
 
 // Whether a configuration says how several processes share the work.

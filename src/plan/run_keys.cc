@@ -4,6 +4,7 @@
 #include <functional>
 #include <utility>
 
+#include "base/contains.h"
 #include "base/text.h"
 #include "config/algorithm_traits.h"
 #include "config/reference.h"
@@ -49,9 +50,22 @@ std::string why_optimizer(const std::string& key, const RunFacts& run) {
   return "";
 }
 
-std::string why_kl(const std::string&, const RunFacts& run) {
+std::string of_generation(const std::string&, const RunFacts& run) {
+  return generates(run.graph) ? "" : run.config.algorithm.name + " generates nothing";
+}
+
+std::string of_policy_loss(const std::string& key, const RunFacts& run) {
+  if (std::string why = of_generation(key, run); !why.empty()) return why;
+  const bool learns =
+      std::any_of(run.graph.calls.begin(), run.graph.calls.end(), [](const Call& c) {
+        return c.kind == CallKind::kTrainStep && contains(c.reads, "advantages");
+      });
+  return learns ? "" : run.config.algorithm.name + " learns from pairs, not from advantages";
+}
+
+std::string why_kl(const std::string& key, const RunFacts& run) {
   const KlOptions& kl = run.config.algorithm.kl;
-  if (!generates(run.graph)) return run.config.algorithm.name + " generates nothing";
+  if (std::string why = of_policy_loss(key, run); !why.empty()) return why;
   return kl.coef == 0 ? "algorithm.kl.coef is 0" : "";
 }
 
@@ -88,10 +102,6 @@ std::string of_critic(const std::string&, const RunFacts& run) {
   return has_values(run.graph) ? "" : run.config.algorithm.name + " has no critic";
 }
 
-std::string of_generation(const std::string&, const RunFacts& run) {
-  return generates(run.graph) ? "" : run.config.algorithm.name + " generates nothing";
-}
-
 std::string of_evaluation(const std::string&, const RunFacts& run) {
   const EvalConfig& eval = run.config.eval;
   return eval.every_steps > 0 || eval.at_start ? ""
@@ -111,14 +121,14 @@ std::string of_trackers(const std::string&, const RunFacts& run) {
 }
 
 std::string of_normalization(const std::string& key, const RunFacts& run) {
-  if (std::string why = of_generation(key, run); !why.empty()) return why;
+  if (std::string why = of_policy_loss(key, run); !why.empty()) return why;
   return run.config.algorithm.advantages.empty() ? ""
                                                  : "algorithm.advantages gives them as they are";
 }
 
 std::string of_clipped_loss(const std::string& key, const RunFacts& run) {
-  if (std::string why = of_generation(key, run); !why.empty()) return why;
-  return run.config.algorithm.loss.empty() ? "" : "algorithm.loss has bounds of its own";
+  if (std::string why = of_policy_loss(key, run); !why.empty()) return why;
+  return run.config.algorithm.loss.empty() ? "" : "algorithm.loss has ratios and bounds of its own";
 }
 
 std::string of_discounts(const std::string& key, const RunFacts& run) {
@@ -129,6 +139,7 @@ std::string of_discounts(const std::string& key, const RunFacts& run) {
 
 std::string of_token_rewards(const std::string& key, const RunFacts& run) {
   const std::string& name = run.config.algorithm.name;
+  if (name == "distill") return "distill learns from the teacher's log-probs";
   return algorithm_traits(name).rewards_tokens ? of_normalization(key, run)
                                                : name + " has no rewards per token";
 }
@@ -242,6 +253,7 @@ constexpr Reason kReasons[] = {
     {ReadIf::kAdaptiveKl, why_adaptive_kl},
     {ReadIf::kDiscounts, of_discounts},
     {ReadIf::kTokenRewards, of_token_rewards},
+    {ReadIf::kPolicyLoss, of_policy_loss},
     {ReadIf::kNormalization, of_normalization},
     {ReadIf::kClippedLoss, of_clipped_loss},
     {ReadIf::kConstantNorm, of_constant_norm},

@@ -12,6 +12,7 @@ namespace braid::inline plan {
 namespace {
 
 using testing::ElementsAre;
+using testing::HasSubstr;
 using testing::IsEmpty;
 
 struct LoadedRun {
@@ -114,7 +115,34 @@ TEST(RunKeys, WhatALibraryTakesThePlaceOfIsNamed) {
   EXPECT_THAT(notes_of({"algorithm.name=ppo", "algorithm.loss=a.so", "algorithm.dual_clip=3",
                         "algorithm.gamma=0.9"}),
               ElementsAre("command line: algorithm.dual_clip is not read: algorithm.loss has "
-                          "bounds of its own"));
+                          "ratios and bounds of its own"));
+}
+
+// Keys of the policy's loss and of its advantages under losses that have neither.
+TEST(RunKeys, WhatALossOfPairsLeavesOutIsNamed) {
+  const std::vector<std::string> keys = {"algorithm.clip_low=0.1",
+                                         "algorithm.clip_high=0.3",
+                                         "algorithm.ratio_level=sequence",
+                                         "algorithm.entropy_coef=0.1",
+                                         "algorithm.stop_kl=0.1",
+                                         "algorithm.old_logprobs=sampler",
+                                         "algorithm.dual_clip=3",
+                                         "algorithm.normalize_advantages=batch",
+                                         "algorithm.loss_agg=seq_mean_token_mean"};
+  for (const char* name : {"online_dpo", "dpo", "kto", "orpo", "rm", "sft"}) {
+    std::vector<std::string> given = keys;
+    given.push_back(cat("algorithm.name=", name));
+    const std::string notes = join(notes_of(given), "\n");
+    for (const std::string& key : keys)
+      EXPECT_THAT(notes, HasSubstr(key.substr(0, key.find('=')))) << name;
+  }
+  EXPECT_THAT(notes_of({"algorithm.name=online_dpo", "algorithm.tis_cap=2"}),
+              ElementsAre("command line: algorithm.tis_cap is not read: online_dpo learns from "
+                          "pairs, not from advantages"));
+  EXPECT_THAT(
+      notes_of({"algorithm.name=distill", "algorithm.whiten_rewards=true", "teacher.path=t"}),
+      ElementsAre("command line: algorithm.whiten_rewards is not read: distill learns "
+                  "from the teacher's log-probs"));
 }
 
 TEST(RunKeys, WhatOtherKeysSwitchOffIsNamed) {

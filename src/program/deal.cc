@@ -255,8 +255,10 @@ std::vector<SampleRows> deal_minibatches(const std::vector<DealSample>& samples,
   const auto all = static_cast<int64_t>(singles.size());
   if (!options.trains) return {flatten(singles, 0, singles.size())};
   if (all == 0) return {};
-  const int64_t parts = std::max<int64_t>(1, std::min(options.minibatches, all));
   Units units = group_rows(flatten(singles, 0, singles.size()), samples);
+  // An empty mini-batch would be an update without gradients, which moves the moments all the same.
+  const int64_t most = options.whole_groups ? static_cast<int64_t>(units.size()) : all;
+  const int64_t parts = std::max<int64_t>(1, std::min(options.minibatches, most));
   if (!options.whole_groups && static_cast<int64_t>(units.size()) % parts != 0)
     units = std::move(singles);
   std::vector<SampleRows> out;

@@ -16,6 +16,17 @@ double wave(int64_t seed, int64_t index) {
   return std::sin(12.9898 * static_cast<double>(index) + 78.233 * static_cast<double>(seed));
 }
 
+// More mini-batches than there are groups: none is empty, as an empty one would be an update.
+TEST(DealMinibatches, OfWholeGroupsNoneIsEmpty) {
+  std::vector<DealSample> samples;
+  for (int64_t i = 0; i < 12; ++i) samples.push_back({SampleId{i}, GroupId{i / 4}, 10, 10, true});
+  DealOptions options;
+  options.trains = true, options.whole_groups = true, options.minibatches = 8;
+  const std::vector<SampleRows> dealt = deal_minibatches(samples, options);
+  EXPECT_EQ(dealt.size(), 3u);
+  for (const SampleRows& rows : dealt) EXPECT_EQ(rows.size(), 4u);
+}
+
 TEST(CutByTokens, FillsInOrderWithinTheBudget) {
   EXPECT_THAT(cut_by_tokens({3, 3, 2, 9, 1, 1, 6}, 8),
               ElementsAre(ElementsAre(0, 1, 2), ElementsAre(3), ElementsAre(4, 5, 6)));

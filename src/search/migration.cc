@@ -99,6 +99,20 @@ class MigrationSearch {
     SimOptions simulation;
     simulation.seed = options_.seed;
     simulation.idle_calls = options_.idle_calls;
+    if (options_.steps.empty()) return point_of_step(program, below, simulation);
+    MigrationPoint out{below};
+    const auto count = static_cast<double>(options_.steps.size());
+    for (const SampleLengths& lengths : options_.steps) {
+      simulation.lengths = lengths;
+      BRAID_ASSIGN(const MigrationPoint step, point_of_step(program, below, simulation));
+      out.generated_s += step.generated_s / count, out.scored_s += step.scored_s / count;
+      out.step_s += step.step_s / count, out.fits = out.fits && step.fits;
+    }
+    return out;
+  }
+
+  Result<MigrationPoint> point_of_step(const Program& program, int64_t below,
+                                       const SimOptions& simulation) const {
     BRAID_ASSIGN(const Trace trace, simulate(program, problem_, calibration_, simulation));
     MigrationPoint out{below, 0, 0, trace.step_s, memory_problem(trace).empty()};
     const FusedScoring& scoring = handed_.scoring;
@@ -190,6 +204,10 @@ std::string settings_text(const Fusion& fusion) {
 }
 
 }  // namespace
+
+MigrationPoint fastest_of(const std::vector<MigrationPoint>& curve) {
+  return *std::min_element(curve.begin(), curve.end(), better);
+}
 
 Result<std::vector<MigrationPoint>> migration_curve(const ExecutionPlan& plan,
                                                     const PlanningProblem& problem,

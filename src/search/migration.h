@@ -27,6 +27,9 @@ Result<std::vector<MigrationPoint>> migration_curve(const ExecutionPlan& plan,
                                                     const Calibration& calibration,
                                                     const SimulationOptions& options = {});
 
+// The fastest that fits, of equally fast ones the first. REQUIRES: there is a point.
+MigrationPoint fastest_of(const std::vector<MigrationPoint>& curve);
+
 struct MigrationProposal {
   ExecutionPlan plan;     // with the numbers of the fastest step that fits; 0 where none gains
   MigrationPoint chosen;  // of it

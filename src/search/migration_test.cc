@@ -129,6 +129,41 @@ TEST(Migration, AutoIsAsGoodAsEveryNumber) {
   EXPECT_GE(handed, 4);
 }
 
+// A run whose responses turn out to be alike, and one in which a few are much longer.
+TEST(Migration, RecordedLengthsDecide) {
+  PlanningProblem problem = make_test_problem({.actor = "qwen2.5-7b",
+                                               .critic = "qwen2.5-7b",
+                                               .gpu = "b200",
+                                               .prompts = 96,
+                                               .minibatches = 2,
+                                               .prompt_tokens = 1024,
+                                               .response_tokens = 256});
+  problem.workload.response.longest = 1024;
+  ExecutionPlan plan = plan_of(problem);
+  for (CallPlan& call : plan.calls)
+    if (call.call.starts_with("update")) call.strategy.zero_stage = 3;  // room for caches
+  const SampleLengths alike{std::vector<int64_t>(96, 1024), std::vector<int64_t>(96, 256)};
+  SampleLengths tailed = alike;
+  for (size_t row = 0; row < 96; row += 12) tailed.response[row] = 1024;
+  const auto recorded = [](const std::vector<SampleLengths>& steps) {
+    SimulationOptions out;
+    out.steps = steps;
+    return out;
+  };
+  const auto chosen = [&](const std::vector<SampleLengths>& steps) {
+    const auto curve = migration_curve(plan, problem, committed_calibration(), recorded(steps));
+    EXPECT_TRUE(curve.ok()) << curve.status().message();
+    return fastest_of(*curve);
+  };
+  EXPECT_EQ(chosen({alike}).below, 0);
+  EXPECT_GT(chosen({tailed}).below, 0);
+  const auto apart_s = [&](const std::vector<SampleLengths>& steps) {
+    return migration_curve(plan, problem, committed_calibration(), recorded(steps))->front().step_s;
+  };
+  EXPECT_DOUBLE_EQ(apart_s({alike, tailed}), (apart_s({alike}) + apart_s({tailed})) / 2);
+  EXPECT_NE(apart_s({alike}), apart_s({tailed}));
+}
+
 TEST(Migration, OtherPlansStayAsTheyAre) {
   const PlanningProblem problem = tailed_problem(1);
   ExecutionPlan plan = plan_of(problem);

@@ -28,6 +28,7 @@ Result<Trace> trace_of(const ExecutionPlan& plan, const PlanningProblem& problem
   BRAID_ASSIGN(const Program program, compile(plan, problem));
   SimOptions simulation;
   simulation.seed = options.seed;
+  if (!options.steps.empty()) simulation.lengths = options.steps.front();
   simulation.idle_calls = options.idle_calls;
   simulation.memory_curve = memory_curve;
   return simulate(program, problem, calibration, simulation);

@@ -4,14 +4,19 @@
 
 #include <set>
 #include <string>
+#include <vector>
 
 #include "search/search.h"
+#include "sim/simulate.h"
 
 namespace braid::inline search {
 
 struct SimulationOptions {
   uint64_t seed = 0;                      // of the response lengths
   std::set<std::string> idle_calls = {};  // training calls that leave their weights as they are
+  // Lengths of recorded steps in place of drawn ones: hand-overs are priced by the mean over all of
+  // them, other plans by the first.
+  std::vector<SampleLengths> steps = {};
 };
 
 // Errors: a plan that breaks a rule, lengths that do not match. A plan that runs out of memory is a

@@ -57,7 +57,7 @@ Status HandOverCalls::tally(CallId call) {
   if (counting_) {
     BRAID_TRY(counting_->wait());
     counting_.reset();
-    few_left_ = count_.item<int64_t>() <= step_.program.scoring.below;
+    few_left_ = count_.item<int64_t>() <= below_;
     if (few_left_) return ok_status();
   }
   const bool counts = step_.rows.leads_replica(call, step_.rank());

@@ -17,8 +17,12 @@ class HandOverCalls {
  public:
   // REQUIRES: both outlive this.
   HandOverCalls(const StepContext& step, Generation& generation)
-      : step_(step), generation_(generation) {}
+      : step_(step), generation_(generation), below_(step.program.scoring.below) {}
 
+  // A generation is handed over when at most so many samples are left: alike on all ranks. What is
+  // computed does not depend on it.
+  int64_t below() const { return below_; }
+  void set_below(int64_t samples) { below_ = samples; }
   void begin_step();
   // After a round, on all ranks of the generation: begins a count of what is left, and reads the
   // last one, every few rounds.
@@ -40,6 +44,7 @@ class HandOverCalls {
 
   const StepContext& step_;
   Generation& generation_;
+  int64_t below_;
   int64_t rounds_ = 0;
   at::Tensor count_;  // on its way
   std::optional<Pending> counting_;

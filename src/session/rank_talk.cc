@@ -38,21 +38,23 @@ void RankTalk::note_begin(Command command, int64_t steps, bool within) const {
   if (world_ != nullptr) world_->position().enter(command_text(command, steps, within));
 }
 
-Status RankTalk::announce(Command command, int64_t steps, bool within) {
+Status RankTalk::announce(const Word& word, int64_t steps, bool within) {
   if (ranks() == 1 || rank() != 0) return ok_status();
-  note_begin(command, steps, within);
+  note_begin(word.command, steps, within);
   together_ = true;
-  const at::Tensor word = at::tensor({static_cast<int32_t>(command)}, at::kInt);
-  return exchange_.everyone()->broadcast(word, 0, "what comes next").wait();
+  const at::Tensor numbers =
+      at::tensor({static_cast<int64_t>(word.command), word.hand_over_below}, at::kLong);
+  return exchange_.everyone()->broadcast(numbers, 0, "what comes next").wait();
 }
 
-Result<RankTalk::Command> RankTalk::next_command(int64_t steps, bool within) {
+Result<RankTalk::Word> RankTalk::next_word(int64_t steps, bool within) {
   world_->position().enter(cat("waiting for rank 0 after step ", steps));
-  const at::Tensor word = at::tensor({0}, at::kInt);
-  BRAID_TRY(exchange_.everyone()->broadcast(word, 0, "what comes next").wait());
-  const auto command = static_cast<Command>(word.item<int32_t>());
-  note_begin(command, steps, within);
-  return command;
+  const at::Tensor numbers = at::tensor({0, 0}, at::kLong);
+  BRAID_TRY(exchange_.everyone()->broadcast(numbers, 0, "what comes next").wait());
+  const auto* const n = numbers.const_data_ptr<int64_t>();
+  const Word word{static_cast<Command>(n[0]), n[1]};
+  note_begin(word.command, steps, within);
+  return word;
 }
 
 void RankTalk::begin_step() {

@@ -14,6 +14,11 @@ class RankTalk {
  public:
   // What the first rank of a job begins: all ranks come along.
   enum class Command : int32_t { kStep, kEvaluate, kSave, kExport, kDismiss };
+  // With what is decided anew between steps: samples at which a generation is handed over.
+  struct Word {
+    Command command = Command::kStep;
+    int64_t hand_over_below = 0;
+  };
 
   // `world` is null for a job of one rank. REQUIRES: both outlive this.
   RankTalk(World* world, FieldExchange& exchange) : world_(world), exchange_(exchange) {}
@@ -23,9 +28,9 @@ class RankTalk {
 
   // On the first rank: tells the others what comes next, of a job that has completed `steps` steps
   // and may be `within` the next one.
-  Status announce(Command command, int64_t steps, bool within);
+  Status announce(const Word& word, int64_t steps, bool within);
   // On the others: waits for that.
-  Result<Command> next_command(int64_t steps, bool within);
+  Result<Word> next_word(int64_t steps, bool within);
   // On the first rank: what was announced is done, or has failed on all.
   void part() { together_ = false; }
   // On the first rank: whether the others are still within what it announced.

@@ -58,6 +58,11 @@ class Session : public Executor {
   bool step_open() const { return open_.has_value(); }
 
   int64_t ranks() const { return exchange_.ranks(); }
+  // On the first rank: when a generation is handed over (fusion.migrate_below_samples) from the
+  // next step on, on all ranks; results do not depend on it. REQUIRES: the program hands over.
+  int64_t hand_over_below() const { return hand_over_.below(); }
+  void set_hand_over_below(int64_t samples) { hand_over_.set_below(samples); }
+
   // On the other ranks: does what the first rank begins, until it dismisses them.
   Status follow();
   // On the first rank: ends follow(). Nothing in a job of one rank.

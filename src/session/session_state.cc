@@ -22,7 +22,7 @@ void detach(RoleTensors& tensors) {
 }  // namespace
 
 Status Session::announce(Command command) const {
-  return talk_.announce(command, position_.step, step_open());
+  return talk_.announce({command, hand_over_.below()}, position_.step, step_open());
 }
 
 Status Session::dismiss() {
@@ -50,9 +50,10 @@ Status Session::run_command(Command command) {
 
 Status Session::follow() {
   while (true) {
-    BRAID_ASSIGN(const Command command, talk_.next_command(position_.step, step_open()));
-    if (command == Command::kDismiss) return ok_status();
-    BRAID_TRY(run_command(command));
+    BRAID_ASSIGN(const RankTalk::Word word, talk_.next_word(position_.step, step_open()));
+    if (word.command == Command::kDismiss) return ok_status();
+    hand_over_.set_below(word.hand_over_below);
+    BRAID_TRY(run_command(word.command));
   }
 }
 

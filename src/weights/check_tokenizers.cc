@@ -50,8 +50,10 @@ Status compare_sizes(const Config& config, const Reader& reader, const std::stri
     return invalid_input(cat(reader.key, ": the vocabulary of ", reader.folder, " has ", other,
                              " tokens, the policy's ", own,
                              "; this model cannot read what the policy writes"));
-  notes->back() += cat("; its vocabulary has ", other, " tokens, the policy's ", own);
-  return ok_status();
+  return invalid_input(cat(reader.key, ": the vocabulary of ", reader.folder, " has ", other,
+                           " tokens, the policy's ", own, ", and ", lacks,
+                           ", so nobody knows what the policy's ids mean to it; where they mean "
+                           "the same, put one tokenizer.json into both folders"));
 }
 
 Status compare(const Config& config, const Reader& reader,

@@ -37,10 +37,11 @@ void note_cache(const Config& config, const NoteKey& note) {
              " sequences of up to ", longest, " tokens take ", most));
 }
 
-void note_values(const LoadedConfig& loaded, const BatchArithmetic& arithmetic,
+void note_values(const LoadedConfig& loaded, const RunFacts& run, const BatchArithmetic& arithmetic,
                  std::vector<std::string>* notes) {
   const Config& config = loaded.config;
   const NoteKey note = [&](const std::string& key, const std::string& text) {
+    if (!why_unread(key, run).empty()) return;  // which is said already
     const YamlNode* node = node_at(loaded.resolved, key);
     const bool placed = node != nullptr && is_written(*node);
     notes->push_back(cat(placed ? cat(node->origin, ": ") : "", key, ": ", text));
@@ -77,7 +78,7 @@ void note_values(const LoadedConfig& loaded, const BatchArithmetic& arithmetic,
 std::vector<std::string> config_notes(const LoadedConfig& loaded, const RunFacts& run,
                                       const BatchArithmetic& arithmetic) {
   std::vector<std::string> notes = run_key_notes(loaded.resolved, run);
-  note_values(loaded, arithmetic, &notes);
+  note_values(loaded, run, arithmetic, &notes);
   return notes;
 }
 

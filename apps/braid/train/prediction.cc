@@ -13,13 +13,16 @@
 #include "host/file.h"
 #include "launch/auto_plan.h"
 #include "plan/plan_text.h"
+#include "search/migration.h"
 
 namespace braid {
 namespace {
 
 constexpr size_t kStepsBeforeSearch = 4;  // the first does not count
 constexpr int64_t kSearchUnits = 8;
-constexpr double kWorthSaying = 0.97;  // of the step: less is within the noise
+constexpr size_t kStepsBetweenChoices = 8;  // of when a generation is handed over
+constexpr size_t kStepsOfChoice = 4;        // the last steps, whose lengths it is for
+constexpr double kWorthSaying = 0.97;       // of the step: less is within the noise
 
 double median(std::vector<double> values) {
   if (values.empty()) return 0;
@@ -93,6 +96,11 @@ Json spans_of(const Trace& trace, size_t rank) {
   return out;
 }
 
+template <typename T>
+bool is_ready(const std::future<T>& future) {
+  return future.valid() && future.wait_for(std::chrono::seconds(0)) == std::future_status::ready;
+}
+
 // What happens in the search is nobody's hurry: training has the cores.
 void step_back() { ::setpriority(PRIO_PROCESS, static_cast<id_t>(::syscall(SYS_gettid)), 19); }
 
@@ -126,7 +134,7 @@ Result<std::string> search_again(const SearchCase& now) {
 
 }  // namespace
 
-void RunPrediction::note(const Session& session, const std::map<std::string, double>& row) {
+void RunPrediction::note(Session& session, const std::map<std::string, double>& row) {
   if (!planned_.plan) return;
   steps_.push_back(row.at("time/step"));
   lengths_.push_back(lengths_of(session.store()));
@@ -139,8 +147,8 @@ void RunPrediction::note(const Session& session, const std::map<std::string, dou
   peaks_.resize(peaks.size());
   for (size_t rank = 0; rank < peaks.size(); ++rank) peaks_[rank].push_back(peaks[rank]);
   if (steps_.size() == kStepsBeforeSearch) begin_search();
-  if (found_.valid() && found_.wait_for(std::chrono::seconds(0)) == std::future_status::ready)
-    say_found();
+  if (is_ready(found_)) say_found();
+  if (planned_.chooses_migration) choose_migration(session);
 }
 
 Result<const Program*> RunPrediction::program() const {
@@ -214,6 +222,43 @@ void RunPrediction::begin_search() {
 }
 
 void RunPrediction::say_found() { log_info(found_.get()); }
+
+std::vector<SampleLengths> RunPrediction::last_lengths() const {
+  std::vector<SampleLengths> out;
+  for (size_t i = lengths_.size(); i > 0 && out.size() < kStepsOfChoice; --i)
+    if (!lengths_[i - 1].prompt.empty()) out.push_back(lengths_[i - 1]);
+  return out;
+}
+
+void RunPrediction::choose_migration(Session& session) {
+  if (is_ready(migration_)) {
+    const Result<int64_t> below = migration_.get();
+    if (!below.ok()) {
+      log_info(cat("plan: fusion.migrate_below_samples: auto stays at ", session.hand_over_below(),
+                   ": ", below.status().message()));
+    } else if (*below != session.hand_over_below()) {
+      session.set_hand_over_below(*below);
+      log_info(cat("plan: fusion.migrate_below_samples: auto is ", *below, " from step ",
+                   session.step() + 1, " on, by the lengths of the last steps"));
+    }
+  }
+  if (steps_.size() % kStepsBetweenChoices != 0 || migration_.valid()) return;
+  SimulationOptions recorded;
+  recorded.steps = last_lengths();
+  const auto costs = runtime_calibration(*planned_.problem);
+  if (recorded.steps.empty() || !costs.ok()) return;
+  Calibration calibration = *costs;
+  if (const auto factors = measured_factors(); factors.ok()) calibration.own_values = *factors;
+  migration_ = std::async(
+      std::launch::async,
+      [plan = *planned_.plan, problem = measured_problem(), calibration = std::move(calibration),
+       recorded = std::move(recorded)]() -> Result<int64_t> {
+        step_back();
+        BRAID_ASSIGN(const std::vector<MigrationPoint> curve,
+                     migration_curve(plan, problem, calibration, recorded));
+        return fastest_of(curve).below;
+      });
+}
 
 Status RunPrediction::write(const std::string& folder) {
   if (!planned_.plan || steps_.empty()) return ok_status();

@@ -1,5 +1,6 @@
-// What was predicted of a run under a plan beside what was measured, and whether the plan is still
-// the best under what was measured. One thread calls it; it searches on one of its own.
+// What was predicted of a run under a plan beside what was measured, whether the plan is still the
+// best under what was measured, and what the plan leaves to choose, chosen anew. One thread calls
+// it; it searches on one of its own.
 #pragma once
 
 #include <future>
@@ -21,8 +22,9 @@ class RunPrediction {
 
   // After each step. With the fourth a search begins beside the run; as soon as it has ended, a
   // line says whether the plan is still the best, and a better one is written to
-  // RUN/better_plan.yaml.
-  void note(const Session& session, const std::map<std::string, double>& row);
+  // RUN/better_plan.yaml. Every eighth step fusion.migrate_below_samples: auto is chosen anew, for
+  // the lengths of the last steps, and the session told.
+  void note(Session& session, const std::map<std::string, double>& row);
   // Writes RUN/predicted.json and prints a summary. Medians over the steps after the first;
   // predicted for the lengths of the step of median time, and for the median of the draws.
   Status write(const std::string& folder);
@@ -35,6 +37,8 @@ class RunPrediction {
   Result<std::map<std::string, double>> measured_factors() const;
   void begin_search();
   void say_found();
+  std::vector<SampleLengths> last_lengths() const;
+  void choose_migration(Session& session);
 
   // The lists of all ranks, compiled where the run has one alone.
   Result<const Program*> program() const;
@@ -47,6 +51,7 @@ class RunPrediction {
   std::vector<SampleLengths> lengths_;      // of each step
   std::vector<double> draws_;               // likewise, where steps may draw again
   std::future<std::string> found_;          // what to say
+  std::future<Result<int64_t>> migration_;  // the number that is fastest now
 };
 
 }  // namespace braid

@@ -34,6 +34,8 @@ constexpr AlgorithmName kNames[] = {
     {"cdpo", "dpo", "algorithm.label_smoothing: 0.1"},
     {"robust_dpo", "dpo", "algorithm.preference_loss: robust"},
     {"slic", "dpo", "algorithm.preference_loss: hinge"},
+    {"hinge", "dpo", "algorithm.preference_loss: hinge"},
+    {"robust", "dpo", "algorithm.preference_loss: robust"},
     {"reward", "rm", ""},
     {"reward_model", "rm", ""},
     {"reward_modeling", "rm", ""},
