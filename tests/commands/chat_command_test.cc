@@ -70,7 +70,7 @@ TEST_F(Conversation, SaysWhatGenerateSaysOfTheSameMessages) {
 }
 
 TEST_F(Conversation, EvalComparesModelsOnTheSamePrompts) {
-  const std::string first = chat_model(2), second = chat_model(3);
+  const std::string first = chat_model(2), second = chat_model(8);
   const std::string eval =
       cat("eval examples/assistant/ppo.yaml train.threads=2 eval.prompts=6 "
           "rollout.max_response_length=6 "
