@@ -1,5 +1,5 @@
-# Images of Braid on Debian 12. UNTESTED by `docker build`: its commands were run one by one in a Debian 12 that
-# debootstrap made (docs/install.md says how), the images were not.
+# Images of Braid on Debian 12. UNTESTED: `docker build` was never run. The commands of the first stage were, in a Debian 12
+# made by debootstrap, and the packages of its `make dist` pass tools/check_dist.py; of the last stage those up to pip.
 #   docker build -t braid .                             trains and plans, on libtorch for CPUs
 #   docker build --build-arg PIP_EXTRA_INDEX_URL= .     with PyPI's libtorch, which brings CUDA (never run on a GPU)
 #   docker build --target planner -t braid-planner .    plans: one static file

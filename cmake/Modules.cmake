@@ -1,6 +1,5 @@
 # Every module in the order of the data flow (ARCHITECTURE.md); edges come from tools/layers.toml.
 braid_module(base LIBS nlohmann_json::nlohmann_json ${YAML_CPP_ARCHIVE})
-target_compile_definitions(braid_base PUBLIC FMT_SHARED SPDLOG_COMPILED_LIB SPDLOG_FMT_EXTERNAL SPDLOG_SHARED_LIB)
 braid_module(optimize LIBS Threads::Threads)
 braid_module(foreign/keys)
 braid_module(config)

@@ -38,7 +38,7 @@ class Place:
             self.as_user = ["setpriv", f"--reuid={NOBODY}", f"--regid={NOBODY}", "--clear-groups", "--no-new-privs"]
 
     def run(self, *command, code=0):
-        """What a command prints, which has to end with `code`; errors included where that is none of success."""
+        """What a command prints, which has to end with `code`; with its errors where that is not 0."""
         words = [*self.as_user, *map(str, command)]
         run = subprocess.run(words, cwd=self.home, env={"PATH": "/usr/bin:/bin", "HOME": str(self.home)}, stdin=subprocess.DEVNULL,
                              capture_output=True, text=True, timeout=LIMIT_S)

@@ -1,5 +1,5 @@
-// Logging to standard error. Thread-safe. spdlog stays behind this header because libtorch ships
-// another fmt.
+// Logging to standard error. Thread-safe. A line is the time of day, the level (in color on a
+// terminal, unless NO_COLOR is set) and the message.
 #pragma once
 
 #include <string>
