@@ -6,6 +6,7 @@
 #include <iterator>
 #include <set>
 
+#include "config/algorithm_check.h"
 #include "config/reference.h"
 #include "foreign/keys/key_table.h"
 #include "test_paths.h"
@@ -406,7 +407,11 @@ TEST(Config, MiniBatchesOfPairsAreCutOfPairs) {
 }
 
 TEST(Config, WhatOneAlgorithmCannotDoIsRefusedByItsKey) {
-  const auto failure = [](const char* text) { return load(text).status().message(); };
+  const auto failure = [](const char* text) {
+    const auto loaded = load(text);
+    EXPECT_TRUE(loaded.ok()) << loaded.status().message();
+    return validate(loaded->config.algorithm).message();
+  };
   const auto has = [](const std::string& text, const char* part) {
     EXPECT_NE(text.find(part), std::string::npos) << text;
   };

@@ -150,8 +150,12 @@ Result<NamedFamily> find_architecture(const std::string& architecture) {
     if (family_part(architecture) == family_part(family.lm_architecture))
       alike = {family.lm_architecture, family.score_architecture};
   }
+  const bool several_inputs = architecture.ends_with("ForConditionalGeneration");
   return invalid_input(cat("unknown architecture '", architecture, "'",
                            did_you_mean(architecture, alike),
+                           several_inputs ? "; of models that read images or sound too, only the "
+                                            "text model can be trained, as a folder of its own"
+                                          : "",
                            "; known families: ", join(known, ", ")));
 }
 

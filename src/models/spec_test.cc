@@ -284,6 +284,8 @@ TEST(ModelSpec, ArchitecturesOfOtherFamiliesAreNotProposed) {
   }
   config["architectures"] = {"llamaForCausalLm"};
   EXPECT_THAT(failure(config), HasSubstr("did you mean 'LlamaForCausalLM'?"));
+  config["architectures"] = {"Gemma3ForConditionalGeneration"};
+  EXPECT_THAT(failure(config), HasSubstr("only the text model can be trained"));
 }
 
 struct BadKey {

@@ -21,6 +21,11 @@ bool better(const MigrationPoint& a, const MigrationPoint& b) {
   return a.fits != b.fits ? a.fits : a.step_s < b.step_s;
 }
 
+bool is_worth_it(const MigrationPoint& handed, const MigrationPoint& apart) {
+  if (handed.fits != apart.fits) return handed.fits;
+  return handed.step_s < (1 - kNothing) * apart.step_s;
+}
+
 // How samples move: fusion.migrate_to_samples and migrate_cache.
 using Setting = std::pair<int64_t, bool>;
 
@@ -206,7 +211,8 @@ std::string settings_text(const Fusion& fusion) {
 }  // namespace
 
 MigrationPoint fastest_of(const std::vector<MigrationPoint>& curve) {
-  return *std::min_element(curve.begin(), curve.end(), better);
+  const MigrationPoint fastest = *std::min_element(curve.begin(), curve.end(), better);
+  return is_worth_it(fastest, curve.front()) ? fastest : curve.front();
 }
 
 Result<std::vector<MigrationPoint>> migration_curve(const ExecutionPlan& plan,
@@ -244,8 +250,7 @@ Result<MigrationProposal> propose_migration(const ExecutionPlan& plan,
   out.tried.migrate_to_samples = tried.first, out.tried.migrate_cache = tried.second;
   out.plan.fusion.migrate_below_samples = out.plan.fusion.migrate_to_samples = 0;
   out.plan.fusion.migrate_cache = true;
-  const bool gains = handed.step_s < (1 - kNothing) * out.chosen.step_s;
-  if (handed.fits == out.chosen.fits ? !gains : !handed.fits) {
+  if (!is_worth_it(handed, search.apart())) {
     out.why_not = why_not(problem, search.apart(), handed);
     return out;
   }

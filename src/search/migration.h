@@ -27,7 +27,8 @@ Result<std::vector<MigrationPoint>> migration_curve(const ExecutionPlan& plan,
                                                     const Calibration& calibration,
                                                     const SimulationOptions& options = {});
 
-// The fastest that fits, of equally fast ones the first. REQUIRES: there is a point.
+// The fastest that fits; the point without a hand-over where that gains less than half a hundredth.
+// REQUIRES: a curve of migration_curve().
 MigrationPoint fastest_of(const std::vector<MigrationPoint>& curve);
 
 struct MigrationProposal {

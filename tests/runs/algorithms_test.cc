@@ -70,17 +70,24 @@ INSTANTIATE_TEST_SUITE_P(Names, NamedAlgorithmStep, testing::ValuesIn(ratio_algo
 
 // The policy is the reference at first: the loss has its known value, and no margin.
 TEST(PreferenceStep, TheFirstStartsAtTheReference) {
-  for (const char* name : {"dpo", "online_dpo"}) {
-    Config config = tiny_run(name);
-    config.train.minibatches = 1;
-    const Program program = program_of(config);
-    const auto session = session_of(config, program), before = session_of(config, program);
-    const auto row = session->run_step();
-    ASSERT_TRUE(row.ok()) << row.status().message();
-    EXPECT_NEAR(row->at("dpo/loss"), std::log(2.0), 1e-6) << name;
-    EXPECT_NEAR(row->at("dpo/margin_mean"), 0, 1e-6) << name;
-    EXPECT_FALSE(same_weights(*session, *before)) << name;
-  }
+  const std::vector<std::pair<const char*, double>> losses = {
+      {"sigmoid", std::log(2.0)}, {"ipo", 25}, {"hinge", 1}, {"robust", std::log(2.0)}};
+  for (const char* name : {"dpo", "online_dpo"})
+    for (const auto& [loss, value] : losses) {
+      SCOPED_TRACE(cat(name, " ", loss));
+      Config config = tiny_run(name);
+      config.train.minibatches = 1;
+      config.algorithm.preference_loss = loss;
+      config.algorithm.beta = 0.1;  // ipo: (1 / (2 beta))^2
+      if (config.algorithm.preference_loss == "robust") config.algorithm.label_smoothing = 0.1;
+      const Program program = program_of(config);
+      const auto session = session_of(config, program), before = session_of(config, program);
+      const auto row = session->run_step();
+      ASSERT_TRUE(row.ok()) << row.status().message();
+      EXPECT_NEAR(row->at("dpo/loss"), value, 1e-5);
+      EXPECT_NEAR(row->at("dpo/margin_mean"), 0, 1e-6);
+      EXPECT_FALSE(same_weights(*session, *before));
+    }
 }
 
 // A run that begins at the weights of a policy, whose scores are all 0 at first.

@@ -10,6 +10,7 @@
 #include "braid/plan/calibration_input.h"
 #include "cluster/kind_order.h"
 #include "foreign/foreign.h"
+#include "host/file.h"
 #include "pricing/measured.h"
 
 namespace braid {
