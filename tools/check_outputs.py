@@ -33,6 +33,7 @@ LIMIT_S = 900  # of a command; on a busy machine the slowest takes minutes
 
 @functools.lru_cache(maxsize=None)
 def printed(braid, command):
+    """What a command prints, and whether it ended well."""
     with tempfile.TemporaryDirectory() as folder:
         (Path(folder) / "bin").mkdir()
         (Path(folder) / "bin" / "braid").symlink_to(braid)
@@ -44,7 +45,7 @@ def printed(braid, command):
         except subprocess.TimeoutExpired:
             os.killpg(child.pid, signal.SIGKILL)
             sys.exit(f"{command}: has not ended after {LIMIT_S} s")
-        return out.replace(f"{folder}/", "").replace(str(braid), "braid").rstrip() + "\n"
+        return out.replace(f"{folder}/", "").replace(str(braid), "braid").rstrip() + "\n", child.returncode == 0
 
 
 def refreshed(page, braid, slow):
@@ -54,7 +55,9 @@ def refreshed(page, braid, slow):
     has_engine = (braid.parent / "braid-engine").exists()
     chosen = [match for match in blocks if (has_engine or not NEEDS_ALL.search(match.group("command"))) and (slow or not match.groupdict().get("slow"))]
     for match in reversed(chosen):
-        now = printed(braid, match.group("command"))
+        now, well = printed(braid, match.group("command"))
+        if match.re is TEXT and not well:  # a page's own text is never what a command says when it fails
+            sys.exit(f"{page}: {match.group('command')}: {now}")
         now = "".join(match.group("indent") + line for line in now.splitlines(keepends=True)) if match.re is BLOCK else now
         if VARIES.sub("", now) != VARIES.sub("", match.group("shown")):
             text = text[: match.start("shown")] + now + text[match.end("shown"):]

@@ -72,7 +72,7 @@ TEST_F(Conversation, SaysWhatGenerateSaysOfTheSameMessages) {
 TEST_F(Conversation, EvalComparesModelsOnTheSamePrompts) {
   const std::string first = chat_model(2), second = chat_model(8);
   const std::string eval =
-      cat("eval examples/assistant/ppo.yaml train.threads=2 eval.prompts=6 "
+      cat("eval examples/assistant/ppo.yaml critic.path= train.threads=2 eval.prompts=6 "
           "rollout.max_response_length=6 "
           "'reward=[{type: rule, rule: length, target: 8, unit: chars}]' model.path=",
           first, " --against ", second, " --against ", first);
@@ -131,7 +131,7 @@ TEST_F(Conversation, ARunLeavesWhatItsReportShows) {
   const Json about = *parse_json(*read_file(join_path(run, "about.json")), "about.json");
   EXPECT_EQ(about["ranks"], 2);
   EXPECT_THAT(about["plan"].dump(), HasSubstr("2 copies, each with its share of the samples"));
-  EXPECT_THAT(about["set"].dump(), HasSubstr("[\"optim.actor.lr\",\"1.0e-3\",\""));
+  EXPECT_THAT(about["set"].dump(), HasSubstr("[\"optim.actor.lr\",\"0.001\",\""));
   EXPECT_THAT(about["set"].dump(), HasSubstr("[\"train.total_steps\",\"3\",\"command line\"]"));
   const Json predicted = *parse_json(*read_file(join_path(run, "predicted.json")), "");
   EXPECT_GT(predicted["ranks"][1]["owners"]["weights"].get<double>(), 0);

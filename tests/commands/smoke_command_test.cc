@@ -79,7 +79,8 @@ TEST_P(SmokeOfRecipe, Runs) {
   ASSERT_EQ(outcome.exit_code, 0) << outcome.output;
   EXPECT_THAT(outcome.output, AllOf(HasSubstr("smoke: train.total_steps: 2 in place of "),
                                     HasSubstr("done; metrics")));
-  const std::vector<Json> rows = only_metrics(folder_);
+  std::vector<Json> rows = only_metrics(folder_);
+  std::erase_if(rows, [](const Json& row) { return row["step"].get<int>() < 0; });  // eval.at_start
   ASSERT_EQ(rows.size(), 2u);
   EXPECT_TRUE(rows[1].contains(recipe.metric)) << rows[1].dump();
 }
