@@ -117,7 +117,7 @@ TEST_F(OwnFunctions, ALibraryThatChangedIsRefusedByARunThatGoesOn) {
   };
   finish(with({"train.total_steps=1", "checkpoint.every_steps=1"}));
   const std::string source = path("changed.cc");
-  std::string text = *read_file("examples/own_loss/grpo.cc");
+  std::string text = *read_file(cat(BRAID_SOURCE_DIR, "/examples/own_loss/grpo.cc"));
   ASSERT_TRUE(write_file_atomic(source, text + "\nextern const int another = 1;\n").ok());
   ASSERT_EQ(run_braid(cat("build-loss ", source, " -o ", own)).exit_code, 0);
   const Finished refused = run_program(with({"train.total_steps=2", "checkpoint.resume=auto"}));
