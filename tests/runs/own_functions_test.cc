@@ -110,6 +110,7 @@ TEST_F(OwnFunctions, ARunGoesOnAsIfItHadNeverStopped) {
 // A library that was built again from another source under the same name is no longer the run's.
 TEST_F(OwnFunctions, ALibraryThatChangedIsRefusedByARunThatGoesOn) {
   const std::string own = path("changing.so");
+  ASSERT_TRUE(make_folder(folder_).ok());
   ASSERT_EQ(run_braid(cat("build-loss examples/own_loss/grpo.cc -o ", own)).exit_code, 0);
   const auto with = [&](std::vector<std::string> more) {
     more.push_back("algorithm.loss=" + own);
