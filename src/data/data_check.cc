@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "base/log.h"
+#include "host/progress.h"
 #include "base/text.h"
 
 namespace braid::inline data {
@@ -62,6 +63,7 @@ Status DataCheck::check_rest() {
 }
 
 void DataCheck::run() {
+  work_beside();
   ::setpriority(PRIO_PROCESS, static_cast<id_t>(::gettid()), kNiceness);
   Status checked;
   try {

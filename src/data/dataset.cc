@@ -14,6 +14,7 @@
 #include "data/task.h"
 #include "host/hub_cache.h"
 #include "host/machine.h"
+#include "host/progress.h"
 #include "host/sha256.h"
 #include "host/workers.h"
 
@@ -168,6 +169,7 @@ class DataSetBuilder {
     });
     BRAID_TRY(made);
     for (Line& line : lines) BRAID_TRY(add(line));
+    note_progress();
     return ok_status();
   }
 

@@ -3,6 +3,7 @@
 #include <openssl/evp.h>
 
 #include "base/status.h"
+#include "host/progress.h"
 
 namespace braid::inline host {
 
@@ -40,8 +41,12 @@ std::string Sha256::hex() {
 }
 
 std::string sha256_hex(std::string_view bytes) {
+  constexpr size_t kPiece = size_t{64} << 20;  // a file of weights takes minutes
   Sha256 sum;
-  sum.add(bytes);
+  for (size_t begin = 0; begin < bytes.size(); begin += kPiece) {
+    sum.add(bytes.substr(begin, kPiece));
+    note_progress();
+  }
   return sum.hex();
 }
 

@@ -2,6 +2,8 @@
 
 #include <time.h>
 
+#include "host/progress.h"
+
 namespace braid::inline host {
 namespace {
 
@@ -17,14 +19,19 @@ double thread_cpu_s() {
 }
 
 WorkSection::WorkSection() {
+  note_progress();
   if (depth++ == 0) begin_s_ = thread_cpu_s();
 }
 
 WorkSection::~WorkSection() {
+  note_progress();
   if (--depth == 0) counted.work_s += thread_cpu_s() - begin_s_;
 }
 
-void count_instruction() { ++counted.instructions; }
+void count_instruction() {
+  note_progress();
+  ++counted.instructions;
+}
 
 WorkCount work_count() { return counted; }
 

@@ -1,5 +1,6 @@
 // Where the CPU time of a rank's thread goes: into what instructions do (computing, copying,
-// communicating), or into executing the list around that. Each thread counts for itself.
+// communicating), or into executing the list around that. Each thread counts for itself. What is
+// marked and counted here is progress too (host/progress.h).
 #pragma once
 
 #include <cstdint>

@@ -9,6 +9,7 @@
 #include "host/file.h"
 #include "host/file_fingerprint.h"
 #include "host/hub_cache.h"
+#include "host/progress.h"
 #include "inputs/run_data.h"
 #include "nn/safetensors.h"
 #include "reward/reward.h"
@@ -60,6 +61,7 @@ class InputClaims {
   Result<std::string> text_of(const std::string& path) {
     if (const auto known = known_.find(path); known != known_.end()) return known->second;
     BRAID_ASSIGN(const std::string text, file_fingerprint(path));
+    note_progress();
     return known_[path] = cat("as ", text);
   }
 

@@ -10,6 +10,7 @@
 #include <utility>
 #include <vector>
 
+#include "host/progress.h"
 #include "models/family.h"
 #include "nn/decoder_layer.h"
 #include "nn/model.h"
@@ -107,6 +108,7 @@ class Decoder : public Model {
   void grow_ropes(const AttentionBatch& batch);
   void drop_packed();
   void begin_unit(int64_t unit) const {
+    note_progress();
     if (unit_begin_) unit_begin_(unit);
   }
   at::Tensor enter(const TokenBatch& batch);

@@ -9,6 +9,7 @@
 
 #include "base/json.h"
 #include "device/device_copy.h"
+#include "host/progress.h"
 
 namespace braid::inline nn {
 
@@ -165,6 +166,7 @@ Result<at::Tensor> SafetensorsFile::read_part(const std::string& name, int64_t d
   for (int64_t run = 0; run < runs; ++run)
     std::memcpy(to + run * count * unit_bytes, from + run * entry.shape[dim] * unit_bytes,
                 static_cast<size_t>(count * unit_bytes));
+  note_progress();
   return tensor;
 }
 
@@ -174,6 +176,7 @@ Result<at::Tensor> SafetensorsFile::read(const std::string& name) const {
   at::Tensor tensor = at::empty(entry.shape, at::TensorOptions().dtype(type));
   std::memcpy(tensor.mutable_data_ptr(), map_.data() + data_offset_ + entry.begin_byte,
               static_cast<size_t>(entry.end_byte - entry.begin_byte));
+  note_progress();
   return tensor;
 }
 
@@ -281,6 +284,7 @@ Status write_safetensors(const std::string& path,
     if (!written) break;
     const at::Tensor flat = to_host(item.second.detach()).contiguous();
     written = write_bytes(file, flat.const_data_ptr(), flat.nbytes());
+    note_progress();
   }
   const bool closed = std::fclose(file) == 0;
   if (!written || !closed) return io_error(cat(path, ": writing failed: ", write_problem(errno)));

@@ -8,6 +8,7 @@
 
 #include "base/log.h"
 #include "base/text.h"
+#include "host/progress.h"
 #include "host/workers.h"
 #include "reward/reward.h"
 
@@ -160,6 +161,7 @@ class Collection {
     watch.total_steps = context_.total_steps;
     watch.ended = [this] { return ended_ || interrupted(); };
     watch.scored = [this, item, stops](const RewardOutcome& outcome) {
+      note_progress();
       if (outcome.kind == RewardOutcome::Kind::kSkipped) return;
       progress_.add(item);
       if (stops && is_failure(outcome)) ended_ = true;

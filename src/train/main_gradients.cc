@@ -7,6 +7,7 @@
 #include <torch/csrc/autograd/variable.h>
 
 #include "base/text.h"
+#include "host/progress.h"
 
 namespace braid::inline train {
 namespace {
@@ -84,6 +85,7 @@ void MainGradients::reduced_backward_follows(
 }
 
 void MainGradients::take_gradient(size_t index) {
+  note_progress();  // a backward is one call
   const at::NoGradGuard no_grad;
   const BucketPlace& place = places()[index];
   Bucket& bucket = buckets_[place.bucket];
