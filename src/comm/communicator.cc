@@ -9,11 +9,11 @@
 #include <torch/csrc/distributed/c10d/Work.hpp>
 
 #include "base/text.h"
+#include "comm/beat.h"
 #include "comm/group_backend.h"
 #include "comm/position.h"
 #include "comm/store.h"
 #include "comm/store_handle.h"
-#include "comm/watchdog.h"
 #include "device/device_copy.h"
 #include "device/tensor_memory.h"
 #include "host/work_section.h"
@@ -127,7 +127,7 @@ Status Pending::wait() {
   const WorkSection section;
   const std::unique_ptr<StartedWork> work = std::move(work_);
   if (!work->failed.ok()) return work->failed;
-  const PositionBoard::Waiting waiting(*work->context.board, operation_text(*work));
+  const PositionBoard::Waiting waiting(*work->context.board, operation_text(*work), work->peers);
   const bool message = work->transfer == Transfer::kSend || work->transfer == Transfer::kReceive;
   try {
     // Collectives got the deadline when they began; they need no second one.

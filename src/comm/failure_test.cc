@@ -18,6 +18,7 @@
 #include "comm/world.h"
 #include "host/file.h"
 #include "host/process.h"
+#include "host/progress.h"
 
 namespace braid::inline comm {
 namespace {
@@ -26,6 +27,7 @@ using testing::HasSubstr;
 using testing::Not;
 
 constexpr const char* kScenario = "BRAID_COMM_SCENARIO";
+constexpr double kStall_s = 2;
 
 std::string scenario() {
   const char* value = std::getenv(kScenario);
@@ -40,6 +42,37 @@ Status all_reduce_once(World& world, const std::string& tensor) {
   return all->all_reduce(x, Reduce::kSum, tensor).wait();
 }
 
+// Works, or seems to, for so long.
+void compute(double seconds, bool progress) {
+  const Deadline end = deadline_in(seconds);
+  while (std::chrono::steady_clock::now() < end)
+    if (progress) note_progress();
+}
+
+constexpr double kForever_s = 100;
+
+// Where ranks are stuck that live.
+Status act_stuck(World& world, const std::string& what) {
+  const int64_t rank = world.global_rank(), ranks = world.world_size();
+  const bool chosen = rank == ranks - 1;
+  BRAID_ASSIGN(Communicator * all, world.everyone());
+  const at::Tensor x = at::ones({4}), y = at::ones({4});
+  if (what == "circle") return all->receive(x, (rank + 1) % ranks, 0, "a circle").wait();
+  if (what == "busy" && chosen) compute(3 * kStall_s, true);
+  if (what == "spin" && chosen) compute(kForever_s, false);
+  if (what == "beside" && chosen) {
+    Pending sum = all->all_reduce(y, Reduce::kSum, "beside");
+    compute(kForever_s, false);
+    return sum.wait();
+  }
+  if (what == "beside") BRAID_TRY(all->all_reduce(y, Reduce::kSum, "beside").wait());
+  return all_reduce_once(world, "last");
+}
+
+bool is_stuck(const std::string& what) {
+  return what == "spin" || what == "beside" || what == "circle" || what == "busy";
+}
+
 // What a rank of a scenario does.
 Status act(World& world, const std::string& what) {
   BRAID_TRY(all_reduce_once(world, "first"));
@@ -48,6 +81,7 @@ Status act(World& world, const std::string& what) {
   if (what == "kill" && chosen)  // the others look at it, then it moves on at once
     std::this_thread::sleep_for(std::chrono::milliseconds(600));
   world.position().enter("step 3, train actor", cat("instruction ", 10 + world.global_rank()));
+  if (is_stuck(what)) return act_stuck(world, what);
   if (what == "kill" && chosen) ::raise(SIGKILL);
   if (what == "report" && chosen) return invalid_input("the reward file ends in the middle");
   if (what == "stop" && chosen) {
@@ -67,6 +101,7 @@ int run_rank(const std::string& what) {
   const auto membership = read_membership(process_environment());
   WorldOptions options{.join_s = 60, .deadline_s = what == "late" ? 2.0 : 60.0};
   options.watchdog = {.interval_s = 0.2, .quiet_s = 1, .lost_s = 20};
+  if (is_stuck(what)) options.watchdog.stall_s = kStall_s;
   if (what == "unreachable") options.join_s = 1;
   if (!membership.ok() || !*membership) return 3;
   auto world = World::join(**membership, options);
@@ -206,21 +241,67 @@ TEST(Failure, RanksEndWithTheirLauncher) {
 }
 
 // Ranks that no launcher watches, as under srun: rank 0 serves the store.
-TEST(Failure, WithoutALauncherTheOthersNoticeADeath) {
+Ended run_without_launcher(const std::string& what) {
   std::string script;
   for (int rank = 0; rank < 3; ++rank)
     script +=
-        cat(kScenario, "=kill RANK=", rank, " WORLD_SIZE=3 LOCAL_RANK=", rank,
+        cat(kScenario, "=", what, " RANK=", rank, " WORLD_SIZE=3 LOCAL_RANK=", rank,
             " LOCAL_WORLD_SIZE=3 MASTER_ADDR=127.0.0.1 MASTER_PORT=", 20000 + ::getpid() % 20000,
             " ", self_path(), " --gtest_filter=FailureScenario.Part 2>&1 & p", rank, "=$!; ");
   script += "wait $p0; a=$?; wait $p1; b=$?; wait $p2; echo codes $a $b $?";
   auto child = ChildProcess::start({{"sh", "-c", script}});
-  ASSERT_TRUE(child.ok());
-  const Ended run = finish(**child);
+  EXPECT_TRUE(child.ok());
+  return finish(**child);
+}
+
+TEST(Failure, WithoutALauncherTheOthersNoticeADeath) {
+  const Ended run = run_without_launcher("kill");
   EXPECT_THAT(run.output, HasSubstr("codes 1 1 137"));
   EXPECT_THAT(run.output, HasSubstr("braid: error: rank 2 failed: its process is gone (at: step 3, "
                                     "train actor, instruction 12"));
   EXPECT_EQ(count_of(run.output, "braid: error: "), 1) << run.output;
+}
+
+// It computes without end and is alive; nobody but itself can end it.
+TEST(Failure, ARankWithoutProgressIsNamedAndGone) {
+  for (const bool launched : {true, false}) {
+    const Ended run = launched ? run_scenario("spin") : run_without_launcher("spin");
+    EXPECT_THAT(run.output, HasSubstr("braid: error: rank 2 failed: no progress for "));
+    EXPECT_THAT(run.output,
+                HasSubstr("(runtime.stall_s) (at: step 3, train actor, instruction 12"));
+    EXPECT_THAT(run.output, HasSubstr("rank 2 ends because it was given up"));
+    EXPECT_THAT(run.output, HasSubstr("rank 0 ends because rank 2 failed"));
+    EXPECT_EQ(count_of(run.output, "braid: error: "), 1) << run.output;
+    EXPECT_THAT(run.end + run.output, HasSubstr(launched ? "status 1" : "codes 1 1 1"));
+    expect_no_orphans(run.output);
+  }
+}
+
+TEST(Failure, ARankThatIsStuckBesideACollectiveIsNamed) {
+  const Ended run = run_scenario("beside");
+  EXPECT_EQ(run.end, "exited with status 1") << run.output;
+  EXPECT_THAT(run.output, HasSubstr("error: rank 2 failed: no progress for "));
+  // The first of the others has said for whom it waits.
+  EXPECT_THAT(run.output, HasSubstr("rank 0 has waited for "));
+  EXPECT_THAT(run.output, HasSubstr("rank 2 is at: step 3, train actor, instruction 12"));
+  EXPECT_THAT(run.output, Not(HasSubstr("rank 1 has waited for ")));
+}
+
+TEST(Failure, RanksThatWaitForEachOtherAreNamed) {
+  const Ended run = run_scenario("circle");
+  EXPECT_EQ(run.end, "exited with status 1") << run.output;
+  EXPECT_EQ(count_of(run.output, "braid: error: "), 1) << run.output;
+  EXPECT_THAT(run.output, HasSubstr("error: the job is stuck: ranks wait for each other"));
+  for (const int rank : {0, 1, 2})
+    EXPECT_THAT(run.output,
+                HasSubstr(cat("rank ", rank, ": step 3, train actor, instruction ", 10 + rank,
+                              ", waiting: receive of a circle with rank ", (rank + 1) % 3)));
+  expect_no_orphans(run.output);
+}
+
+TEST(Failure, LongWorkWithProgressIsLeftAlone) {
+  const Ended run = run_scenario("busy");
+  EXPECT_EQ(run.end, "exited with status 0") << run.output;
 }
 
 TEST(Failure, UnreachableMasterAndTakenPortAreSaid) {
@@ -309,7 +390,7 @@ TEST(Failure, WhoeverWaitsSaysForWhom) {
 }
 
 TEST(Failure, RecordsAreReadBackAndJunkIsRefused) {
-  const RankFailure failure{3, "out of \"memory\"\n", "step 1"};
+  const RankFailure failure{3, "out of \"memory\"\n", "step 1", true};
   const auto again = parse_failure(failure_record(failure));
   ASSERT_TRUE(again.ok());
   EXPECT_EQ(*again, failure);

@@ -17,6 +17,7 @@
 #include <optional>
 
 #include "base/text.h"
+#include "comm/beat.h"
 #include "comm/failure.h"
 #include "comm/membership.h"
 #include "comm/position.h"

@@ -25,6 +25,7 @@ struct Membership {
   std::string attempt;        // differs between a job and its restarts in the same store
 
   bool one_machine() const { return local_size == world_size; }
+  bool serves_store() const { return global_rank == 0 && !store_exists; }
   friend bool operator==(const Membership&, const Membership&) = default;
 };
 

@@ -13,6 +13,7 @@
 #include "base/text.h"
 #include "host/file.h"
 #include "host/process.h"
+#include "host/progress.h"
 
 namespace braid::inline comm {
 
@@ -69,7 +70,7 @@ std::string PositionBoard::text() const {
 std::string PositionBoard::text_locked() const {
   std::string out = phase_;
   if (!instruction_.empty()) out += cat(", ", instruction_);
-  if (!waiting_.empty()) out += cat(", waiting: ", waiting_);
+  if (!waits_.empty()) out += cat(", waiting: ", waits_.back()->what_);
   return out;
 }
 
@@ -84,15 +85,32 @@ void PositionBoard::publish() {
   shared_->version.store(next, std::memory_order_release);
 }
 
-PositionBoard::Waiting::Waiting(PositionBoard& board, std::string what) : board_(board) {
+std::optional<RankWait> PositionBoard::waiting(double peers_after_s) const {
+  const std::lock_guard lock(mutex_);
+  if (waits_.empty()) return std::nullopt;
+  const Waiting& wait = *waits_.back();
+  const std::chrono::duration<double> age = std::chrono::steady_clock::now() - wait.begin_;
+  RankWait out{{}, age.count()};
+  if (out.seconds >= peers_after_s) out.peers = wait.peers_;
+  return out;
+}
+
+PositionBoard::Waiting::Waiting(PositionBoard& board, std::string what,
+                                const std::vector<int64_t>& peers)
+    : board_(board),
+      what_(std::move(what)),
+      peers_(peers),
+      begin_(std::chrono::steady_clock::now()) {
+  note_progress();
   const std::lock_guard lock(board_.mutex_);
-  board_.waiting_ = std::move(what);
+  board_.waits_.push_back(this);
   board_.publish();
 }
 
 PositionBoard::Waiting::~Waiting() {
+  note_progress();
   const std::lock_guard lock(board_.mutex_);
-  board_.waiting_.clear();
+  std::erase(board_.waits_, this);
   board_.publish();
 }
 

@@ -6,13 +6,25 @@
 
 #include <sys/types.h>
 
+#include <chrono>
+#include <cstdint>
 #include <mutex>
 #include <optional>
 #include <string>
+#include <utility>
+#include <vector>
 
 namespace braid::inline comm {
 
 struct SharedPosition;  // the text as it lies in the memory
+
+// A wait that a rank is in: for which ranks, and for how long by now.
+struct RankWait {
+  std::vector<int64_t> peers;
+  double seconds = 0;
+
+  friend bool operator==(const RankWait&, const RankWait&) = default;
+};
 
 class PositionBoard {
  public:
@@ -29,24 +41,36 @@ class PositionBoard {
   // "step 12, call update_actor, instruction 7 (schedule), waiting: all_reduce of ...".
   std::string text() const;
 
-  // Says for its lifetime that the rank waits for `what`.
+  // Says for its lifetime that the rank waits for `what`, which comes from these ranks: from none
+  // of them where the wait has a deadline and notices of its own. Its begin and end are progress.
+  // REQUIRES: `peers` outlives it.
   class Waiting {
    public:
-    Waiting(PositionBoard& board, std::string what);
+    Waiting(PositionBoard& board, std::string what) : Waiting(board, std::move(what), kNone) {}
+    Waiting(PositionBoard& board, std::string what, const std::vector<int64_t>& peers);
     ~Waiting();
     Waiting(const Waiting&) = delete;
     Waiting& operator=(const Waiting&) = delete;
 
    private:
+    friend class PositionBoard;
+    static inline const std::vector<int64_t> kNone;
     PositionBoard& board_;
+    const std::string what_;
+    const std::vector<int64_t>& peers_;
+    const std::chrono::steady_clock::time_point begin_;
   };
+
+  // The wait that the rank is in, with its peers once it is this old; nothing where it works.
+  std::optional<RankWait> waiting(double peers_after_s = 0) const;
 
  private:
   std::string text_locked() const;
   void publish();  // REQUIRES: mutex_ is held
 
   mutable std::mutex mutex_;
-  std::string phase_ = "starting", instruction_, waiting_;
+  std::string phase_ = "starting", instruction_;
+  std::vector<const Waiting*> waits_;  // of all threads; the newest one is told
   int file_ = -1;  // of the memory, under kPositionName; -1: nobody else can look
   SharedPosition* shared_ = nullptr;
 };

@@ -6,6 +6,7 @@
 #include <time.h>
 #include <unistd.h>
 
+#include <memory>
 #include <thread>
 
 #include "base/text.h"
@@ -19,13 +20,29 @@ TEST(Position, TextNamesPhaseInstructionAndWait) {
   board.enter("step 1, call generate", "instruction 2 (call)");
   board.proceed("instruction 3 (send)");
   {
-    const PositionBoard::Waiting waiting(board, "send of x");
+    const std::vector<int64_t> peers = {3};
+    const PositionBoard::Waiting waiting(board, "send of x", peers);
+    EXPECT_EQ(board.waiting()->peers, peers);
+    EXPECT_TRUE(board.waiting(60)->peers.empty());
     EXPECT_EQ(board.text(), "step 1, call generate, instruction 3 (send), waiting: send of x");
     const auto view = PositionView::open(::getpid());
     ASSERT_TRUE(view.has_value());
     EXPECT_EQ(view->text(), board.text());
   }
   EXPECT_EQ(board.text(), "step 1, call generate, instruction 3 (send)");
+  EXPECT_FALSE(board.waiting().has_value());
+}
+
+// Threads of one rank wait beside each other and end in any order.
+TEST(Position, WaitsOfSeveralThreadsAreTold) {
+  PositionBoard board;
+  const std::vector<int64_t> one = {1}, two = {2};
+  auto first = std::make_unique<PositionBoard::Waiting>(board, "the first", one);
+  const PositionBoard::Waiting second(board, "the second", two);
+  EXPECT_EQ(board.text(), "starting, waiting: the second");
+  first.reset();
+  EXPECT_EQ(board.text(), "starting, waiting: the second");
+  EXPECT_EQ(board.waiting()->peers, two);
 }
 
 TEST(Position, OnlyABoardCanBeViewed) {

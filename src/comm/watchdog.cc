@@ -2,49 +2,38 @@
 
 #include <unistd.h>
 
+#include <algorithm>
 #include <chrono>
 #include <cstdio>
 
 #include "base/log.h"
 #include "base/text.h"
+#include "host/process.h"
+#include "host/progress.h"
 
 namespace braid::inline comm {
 namespace {
+
+constexpr size_t kNamedPeers = 4;  // in a message
+constexpr double kEndings_s = 5;
 
 double now_s() {
   return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
 }
 
-std::string beat_key(int64_t rank) { return cat("beat/", rank); }
-
-// A beat is "NUMBER POSITION", or this.
-constexpr const char* kDone = "done";
-
-std::string position_of_beat(const std::string& beat) {
-  const size_t blank = beat.find(' ');
-  return blank == std::string::npos ? beat : beat.substr(blank + 1);
-}
-
 }  // namespace
 
-std::string process_key(int64_t rank) { return cat("process/", rank); }
-
-std::vector<std::string> last_positions(Store& store, const std::vector<int64_t>& ranks) {
-  std::vector<std::string> keys, out;
-  for (const int64_t rank : ranks) keys.push_back(beat_key(rank));
-  const auto beats = store.look(keys);
-  if (!beats.ok()) return {"the store does not answer"};
-  for (size_t i = 0; i < ranks.size(); ++i) {
-    const auto& beat = (*beats)[i];
-    out.push_back(cat("rank ", ranks[i], ": ", beat ? position_of_beat(*beat) : "never came"));
+void await_endings(Store& store, const Membership& membership, int64_t failed) {
+  const Deadline deadline = deadline_in(kEndings_s);
+  for (int64_t rank = 1; rank < membership.world_size; ++rank) {
+    const double left_s =
+        std::chrono::duration<double>(deadline - std::chrono::steady_clock::now()).count();
+    if (rank == failed) continue;  // it may be dead
+    if (left_s <= 0 || !store.wait(cat(kEndedKey, rank), left_s).ok()) return;
   }
-  return out;
 }
 
-std::string last_position(Store& store, int64_t rank) {
-  const auto beats = store.look({beat_key(rank)});
-  return beats.ok() && (*beats)[0] ? position_of_beat(*(*beats)[0]) : "";
-}
+std::string process_key(int64_t rank) { return cat("process/", rank); }
 
 Result<std::unique_ptr<Watchdog>> Watchdog::start(Store& store, const Membership& membership,
                                                   const PositionBoard& board,
@@ -62,8 +51,14 @@ Result<std::unique_ptr<Watchdog>> Watchdog::start(Store& store, const Membership
 
 Watchdog::Watchdog(std::unique_ptr<Store> store, const Membership& membership,
                    const PositionBoard& board, const WatchdogOptions& options)
-    : store_(std::move(store)), membership_(membership), board_(board), options_(options) {
-  watched_ = (membership_.global_rank + 1) % membership_.world_size;
+    : store_(std::move(store)),
+      membership_(membership),
+      board_(board),
+      options_(options),
+      watched_((membership.global_rank + 1) % membership.world_size),
+      stall_(watched_),
+      notice_s_(options.quiet_s),
+      stall_s_(options.stall_s) {
   last_change_s_ = now_s();
   thread_ = std::thread([this] { run(); });
 }
@@ -88,30 +83,58 @@ void Watchdog::run() {
   for (std::unique_lock lock(mutex_); !stop_;) {
     lock.unlock();
     const double silent_s = now_s() - last_s;
-    if (silent_s > options_.quiet_s + options_.interval_s)
+    if (silent_s > options_.quiet_s + options_.interval_s) {
       log_warning(cat("rank ", membership_.global_rank, " stood still for ",
                       format_seconds(silent_s), " (stopped, or the machine is overloaded)"));
+      stall_.forgive(silent_s);  // the watched rank may have stood still as well
+    }
     last_s = now_s();
     const Status status = look_once();
     lock.lock();
     if (stop_) return;
     if (!status.ok()) {
-      const int64_t server = membership_.store_exists ? -1 : 0;
+      const int64_t server = membership_.store_exists ? kLaunchersStore : 0;
       end_process({server, cat("the store is gone: ", status.message()), ""});
     }
     wake_.wait_for(lock, std::chrono::duration<double>(options_.interval_s));
   }
 }
 
+// Of ranks that wait alike the first one says it; longer waits than before only, so that a job with
+// long waits in every step does not go on about them.
+void Watchdog::say_for_whom(const Beat& own) {
+  const double waited_s = own.waits ? own.waits->seconds : 0;
+  if (waited_s <= notice_s_ || own.waits->peers.empty()) return;
+  notice_s_ = 2 * waited_s;
+  std::vector<std::string> keys;
+  for (const int64_t peer : own.waits->peers) keys.push_back(beat_key(peer));
+  const auto beats = store_->look(keys);
+  if (!beats.ok()) return;
+  std::vector<std::string> working;
+  for (size_t i = 0; i < keys.size(); ++i) {
+    const int64_t peer = own.waits->peers[i];
+    const Beat beat = parse_beat((*beats)[i].value_or(kBeforeMeeting));
+    if (!beat.waits) working.push_back(cat("rank ", peer, " is at: ", beat.position));
+    if (beat.waits && peer < membership_.global_rank) return;
+  }
+  const size_t more = working.size() - std::min(working.size(), kNamedPeers);
+  working.resize(working.size() - more);
+  log_warning(cat("rank ", membership_.global_rank, " has waited for ", format_seconds(waited_s),
+                  ": ", own.position, working.empty() ? "" : "; ", join(working, "; "),
+                  more > 0 ? cat("; and ", more, " more ranks that do not wait") : ""));
+}
+
 Status Watchdog::look_once() {
-  BRAID_TRY(store_->set(beat_key(membership_.global_rank), cat(++beats_, " ", board_.text())));
+  const Beat own{++beats_, progress_count(), board_.waiting(options_.quiet_s), board_.text()};
+  BRAID_TRY(store_->set(beat_key(membership_.global_rank), beat_text(own)));
+  say_for_whom(own);
   BRAID_ASSIGN(const auto seen,
                store_->look({kFailureKey, beat_key(watched_), process_key(watched_)}));
   if (seen[0]) {
     const auto failure = parse_failure(*seen[0]);
     BRAID_CHECK(failure.ok(), failure.status().message());
-    // The rank that failed ends itself, with its message.
-    if (failure->global_rank != membership_.global_rank) end_process(*failure);
+    // The rank that failed ends itself, with its message, unless it does not know.
+    if (failure->global_rank != membership_.global_rank || failure->given_up) end_process(*failure);
     return {};
   }
   if (seen[2]) process_ = *seen[2];
@@ -125,7 +148,7 @@ Status Watchdog::look_once() {
 std::string Watchdog::watched_position() const {
   const std::string seen = view_ ? view_->text() : "";
   if (!seen.empty()) return seen;
-  return last_beat_.empty() ? kBeforeMeeting : position_of_beat(last_beat_);
+  return last_beat_.empty() ? kBeforeMeeting : parse_beat(last_beat_).position;
 }
 
 void Watchdog::judge_watched(const std::string& beat) {
@@ -137,9 +160,11 @@ void Watchdog::judge_watched(const std::string& beat) {
   if (beat != last_beat_) {
     if (named_)
       log_info(cat("rank ", watched_, " is back after ", format_seconds(now - last_change_s_)));
+    if (now - last_change_s_ > options_.quiet_s) stall_.forgive(now - last_change_s_);
     named_ = false;
     last_beat_ = beat;
     last_change_s_ = now;
+    if (const auto stuck = stall_.judge(parse_beat(beat), now, stall_s_, *store_)) declare(*stuck);
     return;
   }
   const double silent_s = now - last_change_s_;
@@ -164,7 +189,10 @@ void Watchdog::declare_lost(const std::string& cause) {
     watched_done_ = true;
     return;
   }
-  const RankFailure failure{watched_, cause, watched_position()};
+  declare({watched_, cause, watched_position(), true});
+}
+
+void Watchdog::declare(const RankFailure& failure) {
   const std::lock_guard says_it(ending_);  // others of this process end it once they see the record
   const auto first = store_->set_once(kFailureKey, failure_record(failure));
   if (!first.ok()) return;
@@ -180,12 +208,13 @@ void Watchdog::end_process(const RankFailure& failure) {
 }
 
 void Watchdog::end_now(const RankFailure& failure) {
-  const std::string who =
-      failure.global_rank < 0 ? "the launcher's store" : cat("rank ", failure.global_rank);
-  std::fprintf(stderr, "braid: rank %lld ends because %s failed; it was at: %s\n",
-               static_cast<long long>(membership_.global_rank), who.c_str(), board_.text().c_str());
+  const bool self = failure.global_rank == membership_.global_rank;
+  const std::string why = self ? "it was given up" : failed_text(failure);
+  std::fprintf(stderr, "braid: rank %lld ends because %s; it was at: %s\n",
+               static_cast<long long>(membership_.global_rank), why.c_str(), board_.text().c_str());
   std::fflush(nullptr);
   (void)store_->set(cat(kEndedKey, membership_.global_rank), "1");
+  if (membership_.serves_store()) await_endings(*store_, membership_, failure.global_rank);
   ::_exit(1);
 }
 

@@ -1,8 +1,10 @@
 // The thread of each rank that keeps the job from hanging: it says that this rank lives and where
 // it is, watches one other rank (the next one), and when any rank has failed prints where this rank
 // is and ends the process with exit code 1, since a peer inside a collective cannot be called back.
-// A rank that waits, however long, is alive; one that is stopped is named; one whose process is
-// gone, or that gives no sign of life for `lost_s`, has failed. Thread-safe.
+// A rank that waits for one that works is alive, however long; one that is stopped is named; one
+// whose process is gone, that gives no sign of life for `lost_s`, or that makes no progress for
+// `stall_s` (comm/stall.h), has failed, and so has the job whose ranks wait for each other.
+// Thread-safe.
 #pragma once
 
 #include <atomic>
@@ -16,9 +18,11 @@
 #include <vector>
 
 #include "base/status.h"
+#include "comm/beat.h"
 #include "comm/failure.h"
 #include "comm/membership.h"
 #include "comm/position.h"
+#include "comm/stall.h"
 #include "comm/store.h"
 
 namespace braid::inline comm {
@@ -28,6 +32,7 @@ struct WatchdogOptions {
   double quiet_s = 5;      // without a sign of life: named in the log
   double lost_s = 25;      // without a sign of life: failed, unless known to be stopped
   double stopped_s = 300;  // a process that is seen to be stopped may stay so for this long
+  double stall_s = 300;    // without progress: failed
 };
 
 class Watchdog {
@@ -42,6 +47,9 @@ class Watchdog {
   // Says that this rank ends as planned, so that nobody misses it, and stops the thread.
   void finish();
 
+  // From now on (WatchdogOptions::stall_s).
+  void set_stall_s(double seconds) { stall_s_ = seconds; }
+
   // Ends the process because `failure` happened elsewhere: prints this rank's position first.
   [[noreturn]] void end_process(const RankFailure& failure);
 
@@ -50,9 +58,11 @@ class Watchdog {
            const WatchdogOptions& options);
   void run();
   Status look_once();
+  void say_for_whom(const Beat& own);
   void judge_watched(const std::string& beat);
   std::string watched_position() const;
   void declare_lost(const std::string& cause);
+  void declare(const RankFailure& failure);
   [[noreturn]] void end_now(const RankFailure& failure);  // REQUIRES: ending_ is held
 
   std::unique_ptr<Store> store_;
@@ -60,14 +70,18 @@ class Watchdog {
   const PositionBoard& board_;
   WatchdogOptions options_;
 
-  // Of the thread alone: the rank that is watched, and since when it has said nothing new.
-  int64_t watched_ = 0;
+  // Of the thread alone: the rank that is watched, since when it has said nothing new, and from
+  // when on this rank says for whom it waits.
+  const int64_t watched_;
+  StallJudge stall_;
+  double notice_s_;
   std::string last_beat_, process_;
   std::optional<PositionView> view_;  // of a process of this machine
   double last_change_s_ = 0;
   bool named_ = false, watched_done_ = false;
   int64_t beats_ = 0;
 
+  std::atomic<double> stall_s_;
   std::atomic<bool> stop_{false};
   std::mutex ending_;  // of the thread that ends the process: it has said why
   std::mutex mutex_;
@@ -75,10 +89,9 @@ class Watchdog {
   std::thread thread_;
 };
 
-// Where a rank last said it was, at most an interval ago; "" where it never did.
-std::string last_position(Store& store, int64_t rank);
-// "rank 2: step 3, train actor, ..." for each of the ranks, as they last said.
-std::vector<std::string> last_positions(Store& store, const std::vector<int64_t>& ranks);
+// The rank that serves the store lets the others read a failure before it ends: waits for a few
+// seconds until all of them have, but for the one that failed.
+void await_endings(Store& store, const Membership& membership, int64_t failed = 0);
 
 // The key of the store under which the process of a rank says its process_identity().
 std::string process_key(int64_t rank);

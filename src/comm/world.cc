@@ -20,8 +20,6 @@ namespace {
 
 // A peer's end is seen as a broken connection before its cause is in the store: wait this long.
 constexpr double kPrimaryCause_s = 3;
-// The rank that serves the store lets the others read its failure before it ends.
-constexpr double kEndings_s = 5;
 
 std::string rank_list(const std::vector<int64_t>& ranks) {
   std::vector<std::string> names;
@@ -144,13 +142,14 @@ Result<std::string> World::differences_from_first(const std::string& prefix, con
 Result<std::string> World::verdict(const std::string& prefix, const std::string& remedy) {
   std::vector<int64_t> others = ranks_below(world_size());
   others.erase(others.begin());
+  const PositionBoard::Waiting waiting(board_, "what the other ranks say of themselves");
   BRAID_TRY(await_ranks(prefix, others, "agreement before the first step", options_.deadline_s));
   std::map<Json, std::vector<int64_t>> found;
   for (const int64_t rank : others) {
     BRAID_ASSIGN(const std::string text, store_->wait(cat(prefix, rank), options_.join_s));
     if (text == "=") continue;
-    BRAID_ASSIGN(const Json all, parse_json(text, cat("claims of rank ", rank)));
-    for (const Json& difference : all) found[difference].push_back(rank);
+    BRAID_ASSIGN(const Json differences, parse_json(text, cat("claims of rank ", rank)));
+    for (const Json& difference : differences) found[difference].push_back(rank);
   }
   if (found.empty()) return std::string("=");
   std::vector<std::string> texts;
@@ -166,6 +165,7 @@ Result<std::string> World::verdict(const std::string& prefix, const std::string&
 
 Status World::agree(const std::string& point, const Claims& claims, const std::string& remedy) {
   if (world_size() == 1) return {};
+  static const std::vector<int64_t> kFirst = {0};
   const std::string prefix = cat("agree/", point, "/"), ends = cat("refused/", point, "/");
   if (global_rank() == 0) {
     const std::string own = json_text(claims);
@@ -174,10 +174,11 @@ Status World::agree(const std::string& point, const Claims& claims, const std::s
     BRAID_ASSIGN(const std::string said, verdict(prefix, remedy));
     BRAID_TRY(store_->set(cat(prefix, "verdict"), said));
   } else {
-    const PositionBoard::Waiting waiting(board_, "what rank 0 says of itself");
+    const PositionBoard::Waiting waiting(board_, "what rank 0 says of itself", kFirst);
     BRAID_ASSIGN(const std::string differences, differences_from_first(prefix, claims));
     BRAID_TRY(store_->set(cat(prefix, global_rank()), differences));
   }
+  const PositionBoard::Waiting waiting(board_, "what the ranks agree on", kFirst);
   BRAID_ASSIGN(const std::string said,
                store_->wait(cat(prefix, "verdict"), options_.deadline_s).at(prefix));
   if (said == "=") return ok_status();
@@ -230,14 +231,15 @@ Status World::fail(const Status& cause) {
   const auto first = store_->set_once(kFailureKey, failure_record(own));
   if (first.ok() && *first != failure_record(own))
     if (const auto known = parse_failure(*first); known.ok()) watchdog_->end_process(*known);
-  if (serves_store()) await_endings();
+  if (membership_.serves_store()) await_endings(*store_, membership_);
   told_ = {cause.code(), failure_text(own)};
   return told_;
 }
 
 Status World::leave() {
   if (watchdog_ == nullptr) return {};
-  if (serves_store())
+  const PositionBoard::Waiting waiting(board_, "the other ranks, to end");
+  if (membership_.serves_store())
     for (int64_t rank = 1; rank < world_size(); ++rank)
       BRAID_TRY(store_->wait(cat("left/", rank), options_.leave_s)
                     .at(cat("rank ", rank, " has not left"))
@@ -245,17 +247,6 @@ Status World::leave() {
   watchdog_->finish();
   watchdog_.reset();
   return store_->set(cat("left/", global_rank()), "1");
-}
-
-bool World::serves_store() const { return global_rank() == 0 && !membership_.store_exists; }
-
-void World::await_endings() {
-  const Deadline deadline = deadline_in(kEndings_s);
-  for (int64_t rank = 1; rank < world_size(); ++rank) {
-    const double left_s =
-        std::chrono::duration<double>(deadline - std::chrono::steady_clock::now()).count();
-    if (left_s <= 0 || !store_->wait(cat(kEndedKey, rank), left_s).ok()) return;
-  }
 }
 
 Traffic World::traffic(Transfer transfer) const {

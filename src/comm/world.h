@@ -42,6 +42,10 @@ class World {
   int64_t global_rank() const { return membership_.global_rank; }
   int64_t world_size() const { return membership_.world_size; }
   PositionBoard& position() { return board_; }
+  // From now on (WatchdogOptions::stall_s). Nothing in a job of one rank.
+  void set_stall_s(double seconds) {
+    if (watchdog_ != nullptr) watchdog_->set_stall_s(seconds);
+  }
 
   // All ranks must call it with equal claims, at a `point` of its own; else every rank gets one
   // kInvalidInput that names ranks, claims and values, with `remedy` behind them, and refused() is
@@ -69,8 +73,6 @@ class World {
 
  private:
   World(const Membership& membership, const WorldOptions& options);
-  bool serves_store() const;
-  void await_endings();
   // Waits until all these ranks have set their key; says in the log for whom when it takes long.
   // kDeadline, after `limit_s`, names those that have not.
   Status await_ranks(const std::string& key_prefix, const std::vector<int64_t>& ranks,

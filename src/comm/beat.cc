@@ -1,0 +1,74 @@
+#include "comm/beat.h"
+
+#include <cstdlib>
+
+#include "base/text.h"
+
+namespace braid::inline comm {
+namespace {
+
+std::string state_text(const std::optional<RankWait>& waits) {
+  if (!waits) return "r";
+  std::vector<std::string> peers;
+  for (const int64_t peer : waits->peers) peers.push_back(std::to_string(peer));
+  return cat("w", static_cast<int64_t>(waits->seconds), ":", join(peers, ","));
+}
+
+// Of a STATE that begins with "w".
+RankWait parse_wait(const std::string& state) {
+  RankWait out;
+  const size_t colon = state.find(':');
+  int64_t number = 0;
+  if (parse_int(state.substr(1, colon - 1), &number)) out.seconds = static_cast<double>(number);
+  for (const std::string& peer : split(state.substr(colon + 1), ','))
+    if (parse_int(peer, &number)) out.peers.push_back(number);
+  return out;
+}
+
+}  // namespace
+
+std::string beat_key(int64_t rank) { return cat("beat/", rank); }
+
+std::string beat_text(const Beat& beat) {
+  return cat(beat.number, " ", beat.progress, " ", state_text(beat.waits), " ", beat.position);
+}
+
+Beat parse_beat(std::string_view text) {
+  Beat out;
+  std::string words[3];
+  std::string_view rest = text;
+  for (std::string& word : words) {
+    const size_t blank = rest.find(' ');
+    if (blank == std::string_view::npos) return {0, 0, {}, std::string(text)};
+    word = rest.substr(0, blank);
+    rest.remove_prefix(blank + 1);
+  }
+  int64_t progress = 0;
+  const bool waits = words[2].rfind('w', 0) == 0 && words[2].find(':') != std::string::npos;
+  if (!parse_int(words[0], &out.number) || !parse_int(words[1], &progress) ||
+      !(waits || words[2] == "r"))
+    return {0, 0, {}, std::string(text)};
+  out.progress = static_cast<uint64_t>(progress);
+  if (waits) out.waits = parse_wait(words[2]);
+  out.position = rest;
+  return out;
+}
+
+std::vector<std::string> last_positions(Store& store, const std::vector<int64_t>& ranks) {
+  std::vector<std::string> keys, out;
+  for (const int64_t rank : ranks) keys.push_back(beat_key(rank));
+  const auto beats = store.look(keys);
+  if (!beats.ok()) return {"the store does not answer"};
+  for (size_t i = 0; i < ranks.size(); ++i) {
+    const auto& beat = (*beats)[i];
+    out.push_back(cat("rank ", ranks[i], ": ", beat ? parse_beat(*beat).position : "never came"));
+  }
+  return out;
+}
+
+std::string last_position(Store& store, int64_t rank) {
+  const auto beats = store.look({beat_key(rank)});
+  return beats.ok() && (*beats)[0] ? parse_beat(*(*beats)[0]).position : "";
+}
+
+}  // namespace braid::inline comm
