@@ -8,6 +8,7 @@
 #include "config/binder.h"
 #include "config/origin.h"
 #include "config/reference.h"
+#include "config/stall_limit.h"
 
 namespace braid::inline config {
 namespace {
@@ -189,6 +190,7 @@ Status check_together(const Config& config) {
   if (!stated.empty() && config.device != "emulated")
     return invalid_input(
         cat("runtime.", stated, ": belongs to device=emulated, device is ", config.device));
+  BRAID_TRY(check_stall_limit(config));
   BRAID_TRY(check_rollout(config));
   BRAID_TRY(check_eval(config));
   BRAID_TRY(check_reference(config));

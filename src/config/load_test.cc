@@ -8,6 +8,7 @@
 
 #include "config/algorithm_check.h"
 #include "config/reference.h"
+#include "config/stall_limit.h"
 #include "foreign/keys/key_table.h"
 #include "test_paths.h"
 
@@ -36,6 +37,33 @@ TEST(Config, TemperaturesAreNoPowersOfTinyNumbers) {
     }
   EXPECT_FALSE(load("", {"rollout.temperature=0"}).ok());  // training scores what was sampled
   EXPECT_TRUE(load("", {"rollout.temperature=0.01", "eval.temperature=0"}).ok());
+}
+
+TEST(Config, TheTimeWithoutProgressGrowsWithStepsAndRewards) {
+  Config config;
+  EXPECT_EQ(stall_limit_s(config, 0), 300);
+  EXPECT_EQ(stall_limit_s(config, 29), 300);
+  EXPECT_EQ(stall_limit_s(config, 70), 700);
+  RewardConfig& reward = config.reward.emplace_back();
+  reward.type = "command", reward.timeout_s = 400;
+  EXPECT_EQ(stall_limit_s(config, 0), 800);
+  reward.type = "http";
+  EXPECT_EQ(stall_limit_s(config, 0), 2 * (400 + reward.outage_s));
+  reward.type = "rule";
+  EXPECT_EQ(stall_limit_s(config, 0), 300);
+  config.runtime.stall_s = 20;
+  EXPECT_EQ(stall_limit_s(config, 70), 20);
+}
+
+TEST(Config, ATimeWithoutProgressThatARewardMayTakeIsRefused) {
+  const std::string reward = "reward: [{type: command, command: [judge], timeout_s: 30}]\n";
+  EXPECT_TRUE(load(reward, {"runtime.stall_s=31"}).ok());
+  const auto refused = load(reward, {"runtime.stall_s=30"});
+  ASSERT_FALSE(refused.ok());
+  EXPECT_NE(refused.status().message().find(
+                "runtime.stall_s: 30 s, and reward[0] may take 30 s for an answer (timeout_s)"),
+            std::string::npos)
+      << refused.status().message();
 }
 
 TEST(Config, LaterSourcesWinAndOriginsAreKept) {

@@ -52,7 +52,7 @@ void visit(V& v, Config& o) {
   v("tokenizer", o.tokenizer, "", key::of_the_files, key::read_always);
   v("device", o.device, "cpu | cuda | cuda:N | emulated", key::priced, key::read_always,
     key::free_on_resume);
-  v("runtime", o.runtime, "of emulated devices",
+  v("runtime", o.runtime, "of the ranks of a job, and of emulated devices",
     key::no_cost("of 'braid train' with device=emulated"), key::read_always, key::free_on_resume);
   v("lora", o.lora, "low-rank adapters (Hu et al., 2022)", key::of_the_result,
     key::read_if(ReadIf::kAdapters));

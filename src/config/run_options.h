@@ -94,6 +94,8 @@ struct RuntimeConfig {
   double time_scale = 0;
   double jitter = 0;
   std::string fault = "none";
+  double stall_s = 0;
+  double join_s = 120;
 };
 
 template <class V>
@@ -109,6 +111,14 @@ void visit(V& v, RuntimeConfig& o) {
     "device emulated: the lists of instructions are made wrong in one place, to see that the step "
     "shows it",
     one_of("none | dropped_wait | swapped_messages"));
+  v("stall_s", o.stall_s,
+    "several ranks: seconds without progress after which a rank is stuck and the job ends; 0 = the "
+    "largest of 300, ten times the longest step so far, and twice what a reward may take",
+    at_least(0), key::no_cost("bounds a wait"), key::read_if(ReadIf::kPlan));
+  v("join_s", o.join_s,
+    "several ranks: seconds in which all of them must have come, and a group of them have "
+    "connected",
+    above(0), key::no_cost("bounds a wait"), key::read_if(ReadIf::kPlan));
 }
 
 struct RunConfig {

@@ -7,6 +7,7 @@
 #include "base/text.h"
 #include "checkpoint/run_folder.h"
 #include "config/load.h"
+#include "config/stall_limit.h"
 #include "device/device.h"
 #include "host/file.h"
 #include "host/sha256.h"
@@ -244,6 +245,8 @@ Status join_job(const Membership& membership, const PlannedRun& planned, const L
   if (membership.global_rank != 0) set_log_level(LogLevel::kWarning);
   WorldOptions options;
   options.deadline_s = 3600;  // a rank that dies or hangs is found by its signs of life, in seconds
+  options.join_s = planned.config.runtime.join_s;
+  options.watchdog.stall_s = stall_limit_s(planned.config, 0);
   BRAID_ASSIGN(const std::unique_ptr<World> world, World::join(membership, options));
   bool together = false;
   const Status ended = guarded([&]() -> Status {

@@ -34,26 +34,28 @@ void RankTalk::note(const std::string& place, const std::string& instruction) co
   if (world_ != nullptr) world_->position().enter(place, instruction);
 }
 
-void RankTalk::note_begin(Command command, int64_t steps, bool within) const {
-  if (world_ != nullptr) world_->position().enter(command_text(command, steps, within));
+void RankTalk::note_begin(const Word& word, int64_t steps, bool within) const {
+  if (world_ == nullptr) return;
+  world_->position().enter(command_text(word.command, steps, within));
+  world_->set_stall_s(static_cast<double>(word.stall_ms) * 1e-3);
 }
 
 Status RankTalk::announce(const Word& word, int64_t steps, bool within) {
   if (ranks() == 1 || rank() != 0) return ok_status();
-  note_begin(word.command, steps, within);
+  note_begin(word, steps, within);
   together_ = true;
-  const at::Tensor numbers =
-      at::tensor({static_cast<int64_t>(word.command), word.hand_over_below}, at::kLong);
+  const at::Tensor numbers = at::tensor(
+      {static_cast<int64_t>(word.command), word.hand_over_below, word.stall_ms}, at::kLong);
   return exchange_.everyone()->broadcast(numbers, 0, "what comes next").wait();
 }
 
 Result<RankTalk::Word> RankTalk::next_word(int64_t steps, bool within) {
   world_->position().enter(cat("waiting for rank 0 after step ", steps));
-  const at::Tensor numbers = at::tensor({0, 0}, at::kLong);
+  const at::Tensor numbers = at::tensor({0, 0, 0}, at::kLong);
   BRAID_TRY(exchange_.everyone()->broadcast(numbers, 0, "what comes next").wait());
   const auto* const n = numbers.const_data_ptr<int64_t>();
-  const Word word{static_cast<Command>(n[0]), n[1]};
-  note_begin(word.command, steps, within);
+  const Word word{static_cast<Command>(n[0]), n[1], n[2]};
+  note_begin(word, steps, within);
   return word;
 }
 

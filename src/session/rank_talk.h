@@ -14,10 +14,12 @@ class RankTalk {
  public:
   // What the first rank of a job begins: all ranks come along.
   enum class Command : int32_t { kStep, kEvaluate, kSave, kExport, kDismiss };
-  // With what is decided anew between steps: samples at which a generation is handed over.
+  // With what is decided anew between steps: samples at which a generation is handed over, and
+  // milliseconds without progress after which a rank is stuck.
   struct Word {
     Command command = Command::kStep;
     int64_t hand_over_below = 0;
+    int64_t stall_ms = 0;
   };
 
   // `world` is null for a job of one rank. REQUIRES: both outlive this.
@@ -56,7 +58,7 @@ class RankTalk {
   void end_step(const Status& status) { together_ = !status.ok() && !failed_alike_; }
 
  private:
-  void note_begin(Command command, int64_t steps, bool within) const;
+  void note_begin(const Word& word, int64_t steps, bool within) const;
 
   World* const world_;
   FieldExchange& exchange_;

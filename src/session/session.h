@@ -209,6 +209,7 @@ class Session : public Executor {
   bool dismissed_ = false;
   StepProgress start_;  // before the step
   int64_t updates_before_ = 0;
+  double longest_step_s_ = 0;         // so far
   size_t noted_ = 0;                  // the instruction that this rank has come to
   int64_t updates_passed_ = 0;        // those whose bookkeeping is complete
   bool followed_ = false;             // a role has moved in the step

@@ -1,6 +1,9 @@
 // The state of a session as checkpoints and exports have it, and how the ranks of a job come to it
 // together.
+#include <cmath>
+
 #include "base/text.h"
+#include "config/stall_limit.h"
 #include "identity/fingerprint.h"
 #include "identity/run_identity.h"
 #include "session/rehearse.h"
@@ -22,7 +25,8 @@ void detach(RoleTensors& tensors) {
 }  // namespace
 
 Status Session::announce(Command command) const {
-  return talk_.announce({command, hand_over_.below()}, position_.step, step_open());
+  const auto stall_ms = std::llround(stall_limit_s(config_, longest_step_s_) * 1e3);
+  return talk_.announce({command, hand_over_.below(), stall_ms}, position_.step, step_open());
 }
 
 Status Session::dismiss() {

@@ -101,6 +101,7 @@ Result<std::map<std::string, double>> Session::take_step(const InstructionObserv
     const double instruction_s =
         around_s / static_cast<double>(now.instructions - counted.instructions);
     const double whole = std::chrono::duration<double>(Clock::now() - begin).count();
+    longest_step_s_ = std::max(longest_step_s_, whole);
     BRAID_TRY(report_.merge(whole, instruction_s, timeline_.take()));
     row = report_.row(static_cast<double>(data_.data.epoch(position_.cursor)));
     ++position_.step;
