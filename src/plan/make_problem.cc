@@ -208,11 +208,23 @@ Status missing_cluster(const Config& config, int devices) {
                            " it says which GPUs the plan is for, such as ", example));
 }
 
+// The section `cluster`, where on the CPU this machine is meant if no device is named.
+YamlNode named_cluster(const Config& config) {
+  YamlNode cluster = config.cluster;
+  const YamlNode* nodes = cluster.find("nodes");
+  const bool names = cluster.find("gpu") != nullptr || cluster.find("profile") != nullptr ||
+                     (nodes != nullptr && nodes->kind == YamlNode::Kind::kList);
+  if (config.device == "cpu" && cluster.kind == YamlNode::Kind::kMap && !names)
+    cluster.map.emplace_back(
+        "gpu", YamlNode(YamlNode::Kind::kScalar, "this-machine", false, cluster.origin));
+  return cluster;
+}
+
 Result<Cluster> planned_cluster(const Config& config, const Graph& graph, const ReadText& read) {
   Node node;
   if (config.cluster.kind != YamlNode::Kind::kNull) {
     BRAID_ASSIGN(Cluster stated,
-                 cluster_from_yaml(config.cluster, [&read](const std::string& path) {
+                 cluster_from_yaml(named_cluster(config), [&read](const std::string& path) {
                    return profiled_gpu(path, read);
                  }).at("cluster"));
     node = stated.nodes.front();

@@ -333,6 +333,7 @@ TEST(ConfiguredPlan, AMachineHasAsManyProcessesAsThePlanSays) {
   }
   EXPECT_EQ(nodes_of("{gpu: this-machine, gpus_per_node: 3}", "parallel: {dp: 2}"),
             std::vector<int>{3});
+  EXPECT_EQ(nodes_of("{nodes: 2, gpus_per_node: 3}", ""), (std::vector<int>{3, 3}));
   EXPECT_EQ(nodes_of("{gpu: a100-80g}", "parallel: {dp: 2}"), std::vector<int>{8});
 }
 
