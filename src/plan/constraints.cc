@@ -154,11 +154,18 @@ Strategy filled(const Values& values, int64_t devices) {
 
 }  // namespace
 
+CallUnits units_of(const std::map<std::string, Values>& strategies) {
+  CallUnits units;
+  for (const auto& [call, values] : strategies)
+    units[call] = std::max<int64_t>(1, product_of(values));
+  return units;
+}
+
 Result<PlanConstraints> plan_constraints(const Config& config, const PlanningProblem& problem,
                                          const ReadText& read) {
   PlanConstraints out;
-  BRAID_ASSIGN(out.meshes, read_placement(config.placement, problem));
   BRAID_ASSIGN(out.strategies, read_parallel(config.parallel, problem.graph));
+  BRAID_ASSIGN(out.meshes, read_placement(config.placement, problem, units_of(out.strategies)));
   BRAID_TRY(check_agreement(out));
   if (config.plan.file.empty()) return out;
   BRAID_ASSIGN(const std::string text, read(config.plan.file).at("plan.file"));

@@ -176,7 +176,7 @@ const std::string kBadTexts[] = {
     grpo("placement: {actor: 0-9}"),
     grpo("placement: colocate"),
     grpo("placement: {actr: 0-3}"),
-    grpo("placement: interleaved"),
+    grpo("placement: {actor: 0.7, reference: 0.7}"),
     grpo("placement: [1]"),
     grpo("parallel: {ttp: 4}"),
     grpo("parallel: {generat: {tp: 4}}"),
@@ -234,7 +234,7 @@ INSTANTIATE_TEST_SUITE_P(
                     BadCase{kBadTexts[3].c_str(), "device 8 does not exist"},
                     BadCase{kBadTexts[4].c_str(), "did you mean 'colocated'"},
                     BadCase{kBadTexts[5].c_str(), "placement.actr: graph grpo has no such role"},
-                    BadCase{kBadTexts[6].c_str(), "use colocated"},
+                    BadCase{kBadTexts[6].c_str(), "actor 0.7, reference 0.7 sum up to 1.4"},
                     BadCase{kBadTexts[7].c_str(), "must be a name or a map"},
                     BadCase{kBadTexts[8].c_str(),
                             "unknown key 'parallel.ttp' (did you mean 'tp'?)"},
@@ -351,49 +351,114 @@ TEST(Lengths, AByteOfZeroIsNoEndOfTheFile) {
   EXPECT_THAT(read.status().message(), testing::HasSubstr("l.txt:1: a length must be a whole"));
 }
 
-TEST(Placement, PartsAreDisjointAndInProportion) {
-  const Cluster four = *make_cluster(*find_gpu("a100-80g"), 4, 8);
-  const auto halves = *divide_cluster(four, {1, 1});
-  EXPECT_EQ(mesh_text(halves[0]), "0-15");
-  EXPECT_EQ(mesh_text(halves[1]), "16-31");
-  const auto uneven = *divide_cluster(four, {3, 1});
-  EXPECT_EQ(mesh_text(uneven[1]), "24-31");
-  const Cluster one = *make_cluster(*find_gpu("a100-80g"), 1, 8);
-  const auto thirds = *divide_cluster(one, {1, 6, 1});
-  EXPECT_EQ(mesh_text(thirds[1]), "0-3");
-  EXPECT_EQ(divide_cluster(one, std::vector<double>(9, 1)).status().code(), Code::kInvalidInput);
-}
-
-// The published solver overlaps or idles devices for unequal ratios (placement research, §1.2.1).
-TEST(Placement, AnyRatiosOnAnyClusterStayDisjoint) {
-  for (const int devices : {4, 8, 10, 12, 16})
-    for (const std::vector<double>& shares :
-         {std::vector<double>{.4, .4, .1, .1}, {1, .5, .25}, {.5, .5, .5, .5}, {100, 1}}) {
-      const Cluster cluster = *make_cluster(*find_gpu("a100-80g"), 1, devices);
-      std::vector<int> uses(devices);
-      for (const DeviceMesh& mesh : *divide_cluster(cluster, shares)) {
-        EXPECT_FALSE(mesh.devices.empty());
-        for (const DeviceId device : mesh.devices) ++uses.at(device.value);
-      }
-      EXPECT_THAT(uses, testing::Each(testing::Le(1)));
-    }
-}
-
 TEST(Placement, NamedOnesSeparateWhatTheySay) {
   const PlanningProblem problem = make_test_problem({.nodes = 4});
   const auto split = *placement_meshes("split", problem);
   EXPECT_EQ(split.at("generate"), split.at("ref_logprob"));
   EXPECT_EQ(split.at("values"), split.at("reward"));
   EXPECT_FALSE(overlaps(split.at("generate"), split.at("values")));
-  const auto interleaved = *placement_meshes("interleaved", problem);
-  EXPECT_EQ(interleaved.at("generate").devices.size(), 32u);
-  EXPECT_FALSE(overlaps(interleaved.at("ref_logprob"), interleaved.at("reward")));
   const auto apart = *placement_meshes("disaggregated", problem);
   EXPECT_FALSE(overlaps(apart.at("generate"), apart.at("update_actor")));
-  EXPECT_EQ(apart.at("old_logprob"), apart.at("update_critic"));
+  EXPECT_EQ(apart.at("update_critic"), apart.at("update_actor"));
+  for (const char* call : {"old_logprob", "values", "ref_logprob", "reward"})
+    EXPECT_EQ(apart.at(call), apart.at("generate")) << call;
+  EXPECT_EQ(apart.at("update_actor").devices.front(), DeviceId{0});
   const auto alone = *placement_meshes("standalone", problem);
   EXPECT_EQ(alone.at("generate"), alone.at("update_actor"));
   EXPECT_FALSE(overlaps(alone.at("ref_logprob"), alone.at("generate")));
+}
+
+// Independent calls share no device and together use all of them.
+TEST(Placement, InterleavedRunsIndependentCallsSideBySide) {
+  const auto all = *placement_meshes("interleaved", make_test_problem({.nodes = 4}));
+  for (const char* call : {"generate", "old_logprob"})
+    EXPECT_EQ(all.at(call).devices.size(), 32u) << call;
+  for (const std::vector<std::string>& stage :
+       {std::vector<std::string>{"ref_logprob", "reward", "values"},
+        std::vector<std::string>{"update_actor", "update_critic"}}) {
+    size_t devices = 0;
+    for (const std::string& one : stage) {
+      devices += all.at(one).devices.size();
+      for (const std::string& other : stage)
+        EXPECT_EQ(one == other, overlaps(all.at(one), all.at(other))) << one << " " << other;
+    }
+    EXPECT_EQ(devices, 32u);
+  }
+}
+
+// With one frozen model it is beside the values, without any the log-probs are.
+TEST(Placement, InterleavedNeedsNoTwoFrozenModels) {
+  PlanningProblem problem = make_test_problem({.nodes = 4});
+  for (Call& call : problem.graph.calls)
+    if (call.kind == CallKind::kReward) call.role = {};  // a rule's
+  const auto one = *placement_meshes("interleaved", problem);
+  EXPECT_FALSE(overlaps(one.at("ref_logprob"), one.at("values")));
+  EXPECT_EQ(one.at("old_logprob").devices.size(), 32u);
+  const auto grpo =
+      *placement_meshes("interleaved", make_test_problem({.algorithm = "grpo", .nodes = 4}));
+  EXPECT_FALSE(overlaps(grpo.at("ref_logprob"), grpo.at("old_logprob")));
+  EXPECT_EQ(grpo.at("update_actor").devices.size(), 32u);
+  const auto sft = placement_meshes("interleaved", make_test_problem({.algorithm = "sft"}));
+  EXPECT_THAT(sft.status().message(), HasSubstr("graph sft has no two such calls; use colocated"));
+  EXPECT_THAT(
+      placement_meshes("disaggregated", make_test_problem({.algorithm = "sft"})).status().message(),
+      HasSubstr("graph sft has no inference; use colocated"));
+}
+
+// What `parallel` states of a call divides its part.
+TEST(Placement, PartsAreMultiplesOfStatedSizes) {
+  const auto sizes = [](const std::string& parallel) {
+    const auto plan = plan_of(grpo(cat("placement: disaggregated\nparallel: ", parallel).c_str()));
+    return std::pair(call_plan(*plan, "update_actor").mesh.devices.size() % 4,
+                     call_plan(*plan, "generate").mesh.devices.size() % 2);
+  };
+  EXPECT_EQ(sizes("{tp: 2, update_actor: {pp: 2}}"), std::pair(size_t{0}, size_t{0}));
+  const Config config = config_of(grpo("placement: disaggregated\nparallel: {dp: 3}"));
+  const auto problem = make_problem(config, read_test_file);
+  const auto refused = plan_constraints(config, *problem, read_test_file);
+  EXPECT_THAT(refused.status().message(),
+              HasSubstr("multiples of 3, 3 devices (the sizes that parallel says) cannot cover "
+                        "the 8 devices of the cluster; nearest numbers of devices: 6 and 9"));
+}
+
+CallMeshes shares_of(const std::string& map, Status* refused = nullptr) {
+  const PlanningProblem problem = make_test_problem();
+  const auto meshes = read_placement(*parse_yaml(map, "c.yaml"), problem);
+  if (refused != nullptr) *refused = meshes.status();
+  return meshes.ok() ? *meshes : CallMeshes();
+}
+
+TEST(Placement, SharesFillTheClusterInTheOrderWritten) {
+  const CallMeshes meshes = shares_of(
+      "{reference: 0.25, reward: 75%, generate: all, actor: 0.5, critic: 0.25, values: 7}");
+  EXPECT_EQ(mesh_text(meshes.at("ref_logprob")), "0-1");
+  EXPECT_EQ(mesh_text(meshes.at("reward")), "2-7");
+  EXPECT_EQ(mesh_text(meshes.at("generate")), "0-7");
+  EXPECT_EQ(mesh_text(meshes.at("update_actor")), "0-3");
+  EXPECT_EQ(mesh_text(meshes.at("old_logprob")), "0-3");
+  EXPECT_EQ(mesh_text(meshes.at("update_critic")), "4-5");
+  EXPECT_EQ(mesh_text(meshes.at("values")), "7");
+  const CallMeshes thirds = shares_of("{reference: 33%, reward: 33%, critic: 33%}");
+  EXPECT_EQ(thirds.at("ref_logprob").devices.size() + thirds.at("reward").devices.size() +
+                thirds.at("values").devices.size(),
+            8u);
+}
+
+TEST(Placement, WrongSharesAreRefused) {
+  const auto message = [](const std::string& map) {
+    Status refused;
+    shares_of(map, &refused);
+    return refused.message();
+  };
+  EXPECT_THAT(
+      message("{reference: 0.6, reward: 0.6}"),
+      HasSubstr("c.yaml:1: placement: the shares reference 0.6, reward 0.6 sum up to 1.2;"));
+  EXPECT_THAT(message("{reference: 0.0}"),
+              HasSubstr("placement.reference: 0.0 is no share of the devices"));
+  EXPECT_THAT(message("{reference: 120%}"),
+              HasSubstr("write a number above 0 and up to 1, such as 0.25 or 25%"));
+  EXPECT_THAT(message("{reference: -0.5}"), HasSubstr("-0.5 is no share of the devices"));
+  EXPECT_THAT(message("{reference: 8}"), HasSubstr("device 8 does not exist"));
 }
 
 }  // namespace

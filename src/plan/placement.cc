@@ -1,154 +1,261 @@
 #include "plan/placement.h"
 
 #include <algorithm>
+#include <functional>
 #include <numeric>
+#include <optional>
+#include <set>
 
 #include "base/text.h"
+#include "plan/divide.h"
+#include "plan/make_problem.h"
 #include "plan/plan_text.h"
 
 namespace braid::inline plan {
 namespace {
 
-// Whole units in proportion to shares, by the largest remainder; at least one each.
-std::vector<int> proportional(int units, const std::vector<double>& shares) {
-  const double sum = std::accumulate(shares.begin(), shares.end(), 0.0);
-  std::vector<int> counts(shares.size(), 1);
-  for (int left = units - static_cast<int>(shares.size()); left > 0; --left) {
-    size_t neediest = 0;
-    double largest = -1;
-    for (size_t i = 0; i < shares.size(); ++i) {
-      const double lack = shares[i] / sum * units - counts[i];
-      if (lack > largest) largest = lack, neediest = i;
-    }
-    ++counts[neediest];
-  }
-  return counts;
+using CallGroup = std::vector<const Call*>;  // that get the same devices
+
+template <class Accept>
+CallGroup calls_that(const Graph& graph, const Accept& accept) {
+  CallGroup group;
+  for (const Call& call : graph.calls)
+    if (uses_model(call) && accept(call)) group.push_back(&call);
+  return group;
 }
 
-// Powers of two in proportion to shares: the part with the largest share per unit is doubled while
-// the units last.
-std::vector<int> powers_of_two(int units, const std::vector<double>& shares) {
-  std::vector<int> counts(shares.size(), 1);
-  int used = static_cast<int>(shares.size());
-  while (true) {
-    int chosen = -1;
-    for (size_t i = 0; i < shares.size(); ++i) {
-      if (used + counts[i] > units) continue;
-      if (chosen < 0 || shares[i] / counts[i] > shares[chosen] / counts[chosen])
-        chosen = static_cast<int>(i);
-    }
-    if (chosen < 0) return counts;
-    used += counts[chosen];
-    counts[chosen] *= 2;
-  }
-}
-
-std::vector<DeviceMesh> by_nodes(const Cluster& cluster, const std::vector<int>& counts) {
-  std::vector<DeviceMesh> meshes(counts.size());
-  int32_t device = 0;
-  size_t node = 0;
-  for (size_t part = 0; part < counts.size(); ++part)
-    for (int i = 0; i < counts[part]; ++i, ++node)
-      for (int j = 0; j < cluster.nodes[node].devices; ++j)
-        meshes[part].devices.push_back(DeviceId{device++});
-  return meshes;
-}
-
-// Larger parts first, so that powers of two stay aligned to nodes.
-std::vector<DeviceMesh> by_devices(const std::vector<int>& counts) {
-  std::vector<size_t> order(counts.size());
-  std::iota(order.begin(), order.end(), size_t{0});
-  std::stable_sort(order.begin(), order.end(),
-                   [&](size_t a, size_t b) { return counts[a] > counts[b]; });
-  std::vector<DeviceMesh> meshes(counts.size());
-  int32_t device = 0;
-  for (const size_t part : order)
-    for (int i = 0; i < counts[part]; ++i) meshes[part].devices.push_back(DeviceId{device++});
-  return meshes;
-}
-
-double role_work(const PlanningProblem& problem, const std::vector<std::string>& roles) {
-  double work = 0;
-  for (const Call& call : problem.graph.calls)
-    if (std::find(roles.begin(), roles.end(), call.role.value) != roles.end())
-      work += call_work(problem, call);
-  return work;
+// The least number of devices that the sizes of all calls divide; beyond `most` any such number.
+int64_t unit_of(const CallGroup& group, const CallUnits& units, int64_t most) {
+  int64_t unit = 1;
+  for (const Call* call : group)
+    if (const auto found = units.find(call->name); found != units.end())
+      unit = std::min(std::lcm(unit, std::min(found->second, most)), most);
+  return unit;
 }
 
 CallMeshes everywhere(const PlanningProblem& problem) {
   CallMeshes meshes;
-  for (const Call& call : problem.graph.calls)
-    if (uses_model(call)) meshes[call.name] = whole_cluster(problem.cluster);
+  for (const Call* call : calls_that(problem.graph, [](const Call&) { return true; }))
+    meshes[call->name] = whole_cluster(problem.cluster);
   return meshes;
 }
 
-// Gives each group of roles its part of the cluster.
-Result<CallMeshes> divide_roles(const PlanningProblem& problem,
-                                const std::vector<std::vector<std::string>>& groups) {
-  std::vector<std::vector<std::string>> present;
-  std::vector<double> shares;
-  for (const auto& group : groups)
-    if (const double work = role_work(problem, group); work > 0) {
-      present.push_back(group);
-      shares.push_back(work);
+struct SharedPart {
+  CallGroup calls;  // none: devices that stay free
+  double share = 0;
+};
+
+// A part of the cluster for each group, added to `meshes`.
+Status give_parts(const PlanningProblem& problem, const CallUnits& units,
+                  const std::vector<SharedPart>& groups, double slack, CallMeshes* meshes) {
+  std::vector<ClusterPart> parts;
+  const int64_t most = device_count(problem.cluster) + int64_t{1};
+  for (const SharedPart& group : groups)
+    parts.push_back({group.share, unit_of(group.calls, units, most)});
+  BRAID_ASSIGN(const auto divided, divide_cluster(problem.cluster, parts, slack));
+  for (size_t i = 0; i < groups.size(); ++i)
+    for (const Call* call : groups[i].calls) (*meshes)[call->name] = divided[i];
+  return ok_status();
+}
+
+// The same, sized by work; groups without calls are left out.
+Status give_parts_by_work(const PlanningProblem& problem, const CallUnits& units,
+                          const std::vector<CallGroup>& groups, CallMeshes* meshes) {
+  std::vector<SharedPart> parts;
+  for (const CallGroup& group : groups) {
+    if (group.empty()) continue;
+    parts.push_back({group, 0});
+    for (const Call* call : group) parts.back().share += call_work(problem, *call);
+  }
+  return give_parts(problem, units, parts, kEstimateSlack, meshes);
+}
+
+// Runs of calls, in the order of the graph, of which none waits for another; training apart.
+std::vector<CallGroup> stages_of(const Graph& graph) {
+  const auto direct = dependencies(graph);
+  std::vector<std::set<int32_t>> before(graph.calls.size());  // all that a call waits for
+  std::vector<CallGroup> stages;
+  for (size_t c = 0; c < graph.calls.size(); ++c) {
+    for (const CallId id : direct[c]) {
+      before[c].insert(id.value);
+      before[c].insert(before[id.value].begin(), before[id.value].end());
     }
-  BRAID_ASSIGN(const auto parts, divide_cluster(problem.cluster, shares));
+    const Call& call = graph.calls[c];
+    if (!uses_model(call)) continue;
+    const bool joins =
+        !stages.empty() &&
+        std::all_of(stages.back().begin(), stages.back().end(), [&](const Call* other) {
+          return before[c].count(static_cast<int32_t>(other - graph.calls.data())) == 0 &&
+                 (other->kind == CallKind::kTrainStep) == (call.kind == CallKind::kTrainStep);
+        });
+    if (!joins) stages.emplace_back();
+    stages.back().push_back(&call);
+  }
+  return stages;
+}
+
+// The calls of a stage by role. Where two other models score, the log-probs of the model that
+// generates are on all devices: its weights are there.
+std::vector<CallGroup> side_by_side(const Graph& graph, const CallGroup& stage) {
+  std::vector<CallGroup> groups;
+  for (const Call* call : stage) {
+    const auto known = std::find_if(groups.begin(), groups.end(), [&](const CallGroup& group) {
+      return group.front()->role == call->role;
+    });
+    if (known == groups.end())
+      groups.push_back({call});
+    else
+      known->push_back(call);
+  }
+  if (groups.size() < 3) return groups;
+  std::erase_if(groups, [&](const CallGroup& group) {
+    const Call& first = *group.front();
+    return first.kind == CallKind::kInfer &&
+           std::any_of(graph.calls.begin(), graph.calls.end(), [&](const Call& call) {
+             return call.kind == CallKind::kGenerate && call.role == first.role;
+           });
+  });
+  return groups;
+}
+
+Result<CallMeshes> interleaved(const PlanningProblem& problem, const CallUnits& units) {
   CallMeshes meshes = everywhere(problem);
-  for (const Call& call : problem.graph.calls)
-    for (size_t i = 0; i < present.size(); ++i)
-      if (std::find(present[i].begin(), present[i].end(), call.role.value) != present[i].end())
-        meshes[call.name] = parts[i];
-  return meshes;
+  bool apart = false;
+  for (const CallGroup& stage : stages_of(problem.graph)) {
+    const std::vector<CallGroup> groups = side_by_side(problem.graph, stage);
+    if (groups.size() < 2) continue;
+    apart = true;
+    BRAID_TRY(give_parts_by_work(problem, units, groups, &meshes));
+  }
+  if (apart) return meshes;
+  return invalid_input(cat("runs models side by side that do not wait for each other, and graph ",
+                           problem.graph.name, " has no two such calls; use colocated"));
 }
 
-Result<CallMeshes> interleaved(const PlanningProblem& problem) {
-  std::vector<std::vector<std::string>> frozen;
-  for (const RoleSpec& spec : problem.graph.roles)
-    if (!spec.trained) frozen.push_back({spec.role.value});
-  if (frozen.size() < 2)
-    return invalid_input(
-        cat("interleaved places models that are only read on disjoint devices, "
-            "and graph ",
-            problem.graph.name, " has ", frozen.size(), "; use colocated"));
-  return divide_roles(problem, frozen);
-}
-
-Result<CallMeshes> disaggregated(const PlanningProblem& problem) {
-  double generate = 0, other = 0;
-  for (const Call& call : problem.graph.calls)
-    (call.kind == CallKind::kGenerate ? generate : other) +=
-        uses_model(call) ? call_work(problem, call) : 0;
-  if (generate == 0)
-    return invalid_input(
-        cat("disaggregated separates generation, and graph ", problem.graph.name, " has none"));
-  BRAID_ASSIGN(const auto parts, divide_cluster(problem.cluster, {other, generate}));
+Result<CallMeshes> disaggregated(const PlanningProblem& problem, const CallUnits& units) {
+  const auto trains = [](const Call& call) { return call.kind == CallKind::kTrainStep; };
+  const CallGroup training = calls_that(problem.graph, trains);
+  const CallGroup inference = calls_that(problem.graph, std::not_fn(trains));
+  if (training.empty() || inference.empty())
+    return invalid_input(cat("gives training and inference devices of their own, ", "and graph ",
+                             problem.graph.name, " has no ",
+                             training.empty() ? "training" : "inference", "; use colocated"));
   CallMeshes meshes;
-  for (const Call& call : problem.graph.calls)
-    if (uses_model(call)) meshes[call.name] = parts[call.kind == CallKind::kGenerate ? 1 : 0];
+  BRAID_TRY(give_parts_by_work(problem, units, {training, inference}, &meshes));
   return meshes;
 }
 
-Result<CallMeshes> standalone(const PlanningProblem& problem) {
-  std::vector<std::vector<std::string>> groups;
-  for (const RoleSpec& spec : problem.graph.roles) groups.push_back({spec.role.value});
-  return divide_roles(problem, groups);
+Result<CallMeshes> standalone(const PlanningProblem& problem, const CallUnits& units) {
+  std::vector<CallGroup> groups;
+  for (const RoleSpec& spec : problem.graph.roles)
+    groups.push_back(
+        calls_that(problem.graph, [&](const Call& call) { return call.role == spec.role; }));
+  CallMeshes meshes;
+  BRAID_TRY(give_parts_by_work(problem, units, groups, &meshes));
+  return meshes;
 }
 
-Result<CallMeshes> split_in_two(const PlanningProblem& problem) {
-  return divide_roles(problem, {{"actor", "reference"}, {"critic", "reward"}});
+Result<CallMeshes> split_in_two(const PlanningProblem& problem, const CallUnits& units) {
+  const auto judges = [](const Call& call) {
+    return call.role.value == "critic" || is_reward_role(call.role.value);
+  };
+  CallMeshes meshes;
+  BRAID_TRY(give_parts_by_work(
+      problem, units,
+      {calls_that(problem.graph, std::not_fn(judges)), calls_that(problem.graph, judges)},
+      &meshes));
+  return meshes;
 }
 
-Result<CallMeshes> colocated(const PlanningProblem& problem) { return everywhere(problem); }
+Result<CallMeshes> colocated(const PlanningProblem& problem, const CallUnits&) {
+  return everywhere(problem);
+}
 
 struct NamedPlacement {
   const char* name;
-  Result<CallMeshes> (*make)(const PlanningProblem&);
+  Result<CallMeshes> (*make)(const PlanningProblem&, const CallUnits&);
 };
 constexpr NamedPlacement kPlacements[] = {{"colocated", colocated},
                                           {"interleaved", interleaved},
                                           {"disaggregated", disaggregated},
                                           {"split", split_in_two},
                                           {"standalone", standalone}};
+
+// ---- Shares
+
+struct NamedShare {
+  std::string name;  // of a role or call
+  SharedPart part;
+  std::string origin;
+};
+
+// Of a sum: three thirds are written as 33%.
+constexpr double kShareRounding = 0.015;
+
+// The number of a scalar that is a share: with a point, or in percent. Whole numbers are devices.
+std::optional<double> share_of(const YamlNode& node) {
+  if (node.kind != YamlNode::Kind::kScalar) return std::nullopt;
+  std::string text(trim(node.scalar));
+  const bool percent = !text.empty() && text.back() == '%';
+  if (percent) text.pop_back();
+  double number = 0;
+  if ((!percent && text.find('.') == std::string::npos) || !parse_double(text, &number))
+    return std::nullopt;
+  return percent ? number / 100 : number;
+}
+
+Status check_share(double share, const YamlNode& node, const std::string& name) {
+  if (share > 0 && share <= 1) return ok_status();
+  return invalid_input(cat(node.origin, ": placement.", name, ": ", node.scalar,
+                           " is no share of the devices: write a number above 0 and up to 1, such ",
+                           "as 0.25 or 25%; single devices are written without a point"));
+}
+
+// How many of the shares, from `first` on, fill the cluster; of the last ones less may do.
+Result<size_t> end_of_run(const std::vector<NamedShare>& shares, size_t first) {
+  double sum = 0;
+  std::vector<std::string> words;
+  for (size_t i = first; i < shares.size(); ++i) {
+    words.push_back(cat(shares[i].name, " ", format_double(shares[i].part.share)));
+    const double with = sum + shares[i].part.share;
+    if (with > 1 + kShareRounding)
+      return invalid_input(
+          cat(shares[i].origin, ": placement: the shares ", join(words, ", "), " sum up to ",
+              format_double(with),
+              "; shares in the order written must sum up to 1, all devices, before ",
+              "the next begins at the first device again: lower one of them, or write lists of "
+              "devices"));
+    sum = with;
+    if (sum >= 1 - kShareRounding) return i + 1;
+  }
+  return shares.size();
+}
+
+Status give_shares(const PlanningProblem& problem, const CallUnits& units,
+                   const std::vector<NamedShare>& shares, CallMeshes* meshes) {
+  for (size_t first = 0; first < shares.size();) {
+    BRAID_ASSIGN(const size_t end, end_of_run(shares, first));
+    std::vector<SharedPart> parts;
+    double sum = 0;
+    for (; first < end; ++first) {
+      parts.push_back(shares[first].part);
+      sum += parts.back().share;
+    }
+    if (sum < 1 - kShareRounding) parts.push_back({{}, 1 - sum});
+    BRAID_TRY(give_parts(problem, units, parts, kStatedSlack, meshes)
+                  .at(cat(shares[end - 1].origin, ": placement")));
+  }
+  return ok_status();
+}
+
+// The calls that a name of the map places: a call alone, or those of a role that are not named.
+CallGroup placed_calls(const std::string& name, bool role, const YamlNode& map,
+                       const Graph& graph) {
+  return calls_that(graph, [&](const Call& call) {
+    if (!role || call.name == name) return call.name == name;
+    return call.role.value == name && map.find(call.name) == nullptr;
+  });
+}
 
 }  // namespace
 
@@ -163,21 +270,6 @@ double call_work(const PlanningProblem& problem, const Call& call) {
   return passes * tokens * forward_flops_per_token(model_of(problem, call.role).size, length);
 }
 
-Result<std::vector<DeviceMesh>> divide_cluster(const Cluster& cluster,
-                                               const std::vector<double>& shares) {
-  const int devices = device_count(cluster), parts = static_cast<int>(shares.size());
-  if (parts == 0) return std::vector<DeviceMesh>();
-  if (parts > devices)
-    return invalid_input(
-        cat(parts, " disjoint parts need at least ", parts, " devices, the cluster has ", devices,
-            devices == 1 ? "; for two processes of this machine write cluster={gpu: this-machine, "
-                           "nodes: 1, gpus_per_node: 2}"
-                         : ""));
-  const int nodes = static_cast<int>(cluster.nodes.size());
-  if (nodes >= parts) return by_nodes(cluster, proportional(nodes, shares));
-  return by_devices(powers_of_two(devices, shares));
-}
-
 const std::vector<std::string>& placement_names() {
   static const std::vector<std::string> names = [] {
     std::vector<std::string> out;
@@ -187,40 +279,46 @@ const std::vector<std::string>& placement_names() {
   return names;
 }
 
-Result<CallMeshes> placement_meshes(const std::string& name, const PlanningProblem& problem) {
+Result<CallMeshes> placement_meshes(const std::string& name, const PlanningProblem& problem,
+                                    const CallUnits& units) {
   for (const NamedPlacement& entry : kPlacements)
-    if (name == entry.name) return entry.make(problem);
+    if (name == entry.name) return entry.make(problem, units).at(name);
   return invalid_input(cat("'", name, "' is no placement", did_you_mean(name, placement_names()),
                            "; known: auto, ", join(placement_names(), ", "),
-                           ", or a map of roles to devices"));
+                           ", or a map of roles to devices or shares of them"));
 }
 
-Result<CallMeshes> read_placement(const YamlNode& node, const PlanningProblem& problem) {
+Result<CallMeshes> read_placement(const YamlNode& node, const PlanningProblem& problem,
+                                  const CallUnits& units) {
   const std::string where = cat(node.origin, ": placement");
   if (node.kind == YamlNode::Kind::kNull) return CallMeshes();
   if (node.kind == YamlNode::Kind::kScalar) {
     if (node.scalar == "auto") return CallMeshes();
-    return placement_meshes(node.scalar, problem).at(where);
+    return placement_meshes(node.scalar, problem, units).at(where);
   }
   if (node.kind != YamlNode::Kind::kMap)
     return invalid_input(cat(where, " must be a name or a map of roles to devices"));
-  CallMeshes by_role, by_call;
+  CallMeshes meshes;
+  std::vector<NamedShare> shares;
   for (const auto& [name, value] : node.map) {
     const Call* call = find_call(problem.graph, name);
     const bool role = find_role(problem.graph, RoleId{name}) != nullptr;
-    const bool is_call = call != nullptr && uses_model(*call);
-    if (!role && !is_call)
+    if (!role && (call == nullptr || !uses_model(*call)))
       return invalid_input(cat(value.origin, ": placement.", name, ": graph ", problem.graph.name,
                                " has no such role, and no call of this name with a model"));
+    const CallGroup calls = placed_calls(name, role, node, problem.graph);
+    if (const std::optional<double> share = share_of(value); share) {
+      BRAID_TRY(check_share(*share, value, name));
+      shares.push_back({name, {calls, *share}, value.origin});
+      continue;
+    }
     BRAID_ASSIGN(const DeviceMesh mesh,
                  read_mesh(value, cat("placement.", name), &problem.cluster));
     BRAID_TRY(validate_mesh(problem.cluster, mesh).at(cat(value.origin, ": placement.", name)));
-    (is_call && !role ? by_call : by_role)[name] = mesh;
+    for (const Call* placed : calls) meshes[placed->name] = mesh;
   }
-  for (const Call& call : problem.graph.calls)
-    if (const auto found = by_role.find(call.role.value); found != by_role.end())
-      by_call.emplace(call.name, found->second);
-  return by_call;
+  BRAID_TRY(give_shares(problem, units, shares, &meshes));
+  return meshes;
 }
 
 }  // namespace braid::inline plan

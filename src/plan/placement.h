@@ -1,7 +1,8 @@
-// Which devices each call gets under the placements that have names, and the division of a cluster
-// into disjoint parts. Pure; thread-safe.
+// Which devices each call gets under the placements that have names, and under shares and lists of
+// devices. Pure; thread-safe.
 #pragma once
 
+#include <cstdint>
 #include <map>
 #include <string>
 #include <vector>
@@ -13,29 +14,35 @@
 namespace braid::inline plan {
 
 using CallMeshes = std::map<std::string, DeviceMesh>;
+// By call: the product of the sizes that `parallel` states for it. Its devices are a multiple.
+using CallUnits = std::map<std::string, int64_t>;
 
-// Splits a cluster into contiguous disjoint meshes in proportion to positive shares: whole nodes
-// where there are at least as many as parts, else powers of two of devices (so that batches
-// divide); every part gets at least one. Errors: more parts than devices.
-Result<std::vector<DeviceMesh>> divide_cluster(const Cluster& cluster,
-                                               const std::vector<double>& shares);
+// By call, the fields of its strategy that are stated (PlanConstraints::strategies).
+CallUnits units_of(const std::map<std::string, std::map<std::string, int64_t>>& strategies);
 
 // The names that placement takes besides auto.
 const std::vector<std::string>& placement_names();
 
-// The meshes of a named placement:
+// The meshes of a named placement, for every call that uses a model. Parts are runs of devices that
+// cover the cluster, sized by the work of their calls (plan/divide.h):
 //   colocated      every call on all devices (DeepSpeed-Chat)
-//   interleaved    reference and reward on disjoint parts sized by their work, the rest on all
-//                  devices (APP, arXiv 2312.11819)
-//   disaggregated  generation on one part, everything else on the other, sized by work
+//   interleaved    calls that do not wait for each other on parts of their own, by role: frozen
+//                  models beside the values, the updates of actor and critic; calls that are alone,
+//                  and the actor's log-probs where two other models score, on all devices
+//                  (APP, arXiv 2312.11819)
+//   disaggregated  training on one part, generation and inference on the other; models that train
+//                  have copies there that take their weights after each step (APP)
 //   split          actor and reference | critic and reward (NeMo-Aligner)
-//   standalone     one part per role, sized by work (OpenRLHF)
-// Errors: an unknown name, a cluster with too few devices.
-Result<CallMeshes> placement_meshes(const std::string& name, const PlanningProblem& problem);
+//   standalone     one part per role (OpenRLHF)
+// Errors: an unknown name, a cluster with too few devices, a graph with nothing to separate.
+Result<CallMeshes> placement_meshes(const std::string& name, const PlanningProblem& problem,
+                                    const CallUnits& units = {});
 
 // The section `placement`: null or auto (no meshes), a name, or a map of roles and calls to device
-// meshes, where a call goes before its role.
-Result<CallMeshes> read_placement(const YamlNode& node, const PlanningProblem& problem);
+// meshes or shares of the devices (0.25, 25%), where a call goes before its role. Shares get runs
+// of devices in the order written, until they sum up to all; then the next begins at the first.
+Result<CallMeshes> read_placement(const YamlNode& node, const PlanningProblem& problem,
+                                  const CallUnits& units = {});
 
 // Floating-point operations of a call in one step; generation counts four times, since decoding is
 // bound by memory. Only for sizing parts.

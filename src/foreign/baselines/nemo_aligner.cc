@@ -41,7 +41,13 @@ Result<Strategy> strategy_of(const PlanningProblem& problem, const Call& call,
 }  // namespace
 
 Result<ExecutionPlan> nemo_aligner_plan(const PlanningProblem& problem) {
-  BRAID_ASSIGN(const CallMeshes meshes, placement_meshes("split", problem));
+  // Jobs have whole nodes; of a single one each has half.
+  const std::vector<Node>& nodes = problem.cluster.nodes;
+  const int node = nodes.front().devices;
+  CallUnits units;
+  for (const Call& call : problem.graph.calls)
+    if (uses_model(call)) units[call.name] = nodes.size() > 1 ? node : std::max(1, node / 2);
+  BRAID_ASSIGN(const CallMeshes meshes, placement_meshes("split", problem, units));
   return layouts::in_order(problem, [&](const Call& call) -> Result<CallPlan> {
     CallPlan entry{call.name, meshes.at(call.name), {}};
     BRAID_ASSIGN(entry.strategy, strategy_of(problem, call, entry.mesh));

@@ -3,7 +3,7 @@
 
 #include "foreign/baselines/baselines.h"
 #include "foreign/baselines/layouts.h"
-#include "plan/placement.h"
+#include "plan/divide.h"
 
 namespace braid::inline foreign {
 
@@ -12,8 +12,8 @@ Result<ExecutionPlan> openrlhf_plan(const PlanningProblem& problem) {
   std::map<std::string, double> shares;
   for (const RoleSpec& spec : problem.graph.roles) shares[spec.role.value] = spec.trained ? 1 : 0.5;
   if (generates(problem.graph)) shares[engines] = 1;
-  std::vector<double> list;
-  for (const auto& [group, share] : shares) list.push_back(share);
+  std::vector<ClusterPart> list;
+  for (const auto& [group, share] : shares) list.push_back({share, 1});
   BRAID_ASSIGN(const auto parts, divide_cluster(problem.cluster, list));
   std::map<std::string, DeviceMesh> meshes;
   for (const auto& [group, share] : shares) {
