@@ -3,22 +3,14 @@
 #include <algorithm>
 #include <thread>
 
+#include "base/text.h"
 #include "host/file.h"
 #include "plan/executable.h"
 #include "pricing/measured.h"
+#include "search/judge.h"
 #include "search/simulate.h"
 
 namespace braid::inline launch {
-namespace {
-
-// Whether this runtime executes a call that is placed so.
-bool may_place(const PlanningProblem& problem, const CallPlan& entry) {
-  const Call* call = find_call(problem.graph, entry.call);
-  return call == nullptr || !uses_model(*call) || check_executable(*call, entry.strategy).ok();
-}
-
-}  // namespace
-
 Result<Calibration> runtime_calibration(const PlanningProblem& problem) {
   BRAID_ASSIGN(Calibration calibration,
                with_profiles(committed_calibration(), problem, file_reader()));
@@ -30,8 +22,11 @@ Result<std::vector<ExecutionPlan>> executable_plans(const PlanningProblem& probl
                                                     const Calibration& calibration,
                                                     const ExecutableSearch& search) {
   BRAID_ASSIGN(const CallPricer pricer, CallPricer::make(problem, calibration));
-  SpaceOptions space_options;
-  space_options.allowed = [&](const CallPlan& entry) { return may_place(problem, entry); };
+  SpaceOptions space_options = executed_options(problem);
+  const bool keeps_some = search.constraints != nullptr && !search.constraints->empty();
+  if (keeps_some) {
+    BRAID_ASSIGN(space_options, keeping(*search.constraints, std::move(space_options)));
+  }
   BRAID_ASSIGN(PlanSpace space, make_plan_space(problem, pricer, space_options));
   SearchOptions options;
   options.units.max_units = search.units;
@@ -47,8 +42,9 @@ Result<std::vector<ExecutionPlan>> executable_plans(const PlanningProblem& probl
     return a.verdict.step_s < b.verdict.step_s;
   });
   if (plans.empty())
-    return Status(Code::kInfeasible,
-                  "plan.auto: no plan that training executes fits; 'braid plan' says what would");
+    return Status(Code::kInfeasible, cat("no plan that training executes fits",
+                                         keeps_some ? " and keeps placement and parallel" : "",
+                                         "; 'braid plan' says what would"));
   std::vector<ExecutionPlan> out;
   for (const JudgedPlan& judged : plans) out.push_back(judged.plan);
   return out;

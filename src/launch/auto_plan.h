@@ -7,6 +7,7 @@
 
 #include "config/options.h"
 #include "plan/execution_plan.h"
+#include "plan/make_problem.h"
 #include "plan/problem.h"
 #include "pricing/efficiency.h"
 
@@ -16,12 +17,14 @@ namespace braid::inline launch {
 Result<Calibration> runtime_calibration(const PlanningProblem& problem);
 
 struct ExecutableSearch {
-  int64_t units = 32;  // of work: seconds
-  int threads = 0;     // 0: one for each core
+  int64_t units = 32;                            // of work: seconds
+  int threads = 0;                               // 0: one for each core
+  const PlanConstraints* constraints = nullptr;  // that plans keep, if given
 };
 
 // The plans that were simulated and fit, the fastest first. The same on every rank: the search is
-// limited by work, not by time. kInfeasible where none fits.
+// limited by work, not by time. kInfeasible where none fits. Errors: devices of the constraints
+// that are no run.
 Result<std::vector<ExecutionPlan>> executable_plans(const PlanningProblem& problem,
                                                     const Calibration& calibration,
                                                     const ExecutableSearch& search = {});

@@ -28,9 +28,21 @@ namespace braid::inline launch {
 namespace {
 
 bool is_stated(const YamlNode& node) { return node.kind != YamlNode::Kind::kNull; }
+bool is_auto(const YamlNode& node) {
+  return node.kind == YamlNode::Kind::kScalar && node.scalar == "auto";
+}
 
 bool states_layout(const Config& config) {
-  return !config.plan.file.empty() || is_stated(config.placement) || is_stated(config.parallel);
+  const auto states = [](const YamlNode& node) { return is_stated(node) && !is_auto(node); };
+  return !config.plan.file.empty() || states(config.placement) || states(config.parallel);
+}
+
+// The key that asks for a search, or null. Devices that nobody counts are one, which leaves nothing
+// to place.
+const char* searching_key(const Config& config) {
+  if (config.plan.automatic) return "plan.auto";
+  const bool places = is_auto(config.placement) && is_stated(config.cluster);
+  return places && config.plan.file.empty() ? "placement: auto" : nullptr;
 }
 
 // Where launch_ranks() writes the plan that it searched for its ranks.
@@ -129,22 +141,21 @@ Status check_searched_devices(const Config& config, const Cluster& cluster) {
   const bool of_cpus = gpu.architecture == "cpu", on_cpu = config.device == "cpu";
   if (of_cpus == on_cpu) return ok_status();
   return invalid_input(
-      cat("plan.auto: cluster names ", gpu.key, ", and device is ", config.device,
+      cat("cluster names ", gpu.key, ", and device is ", config.device,
           ", so the plan would be the best one for other devices than those that train; ",
           on_cpu ? "write gpu: this-machine or a profile of it ('braid profile'), or device=cuda; "
                    "'braid plan' searches for devices that are elsewhere"
                  : "name the GPU as cluster.gpu, such as h100-80g"));
 }
 
-// Under plan.auto.
+// By a search among the plans that keep what placement and parallel say.
 Result<PlannedRun> planned_automatically(const Config& config,
                                          const std::optional<Membership>& membership) {
-  if (states_layout(config))
-    return invalid_input(
-        "plan.auto: plan.file, placement or parallel states a plan already; remove one of them");
+  if (!config.plan.file.empty())
+    return invalid_input("plan.file states a plan already; remove one of them");
   if (!is_stated(config.cluster))
     return invalid_input(
-        "plan.auto: cluster is missing, so nobody knows how many ranks there are; for two on this "
+        "cluster is missing, so nobody knows how many ranks there are; for two on this "
         "machine write cluster={gpu: this-machine, nodes: 1, gpus_per_node: 2}");
   PlannedRun out;
   out.config = config;
@@ -153,7 +164,10 @@ Result<PlannedRun> planned_automatically(const Config& config,
   BRAID_TRY(check_searched_devices(config, out.problem->cluster));
   // The fastest of what was found that can be compiled for this runtime.
   BRAID_ASSIGN(const Calibration calibration, runtime_calibration(*out.problem));
-  BRAID_ASSIGN(const std::vector<ExecutionPlan> plans, executable_plans(*out.problem, calibration));
+  BRAID_ASSIGN(const PlanConstraints constraints,
+               plan_constraints(config, *out.problem, file_reader()));
+  BRAID_ASSIGN(const std::vector<ExecutionPlan> plans,
+               executable_plans(*out.problem, calibration, {.constraints = &constraints}));
   Status refused;
   for (const ExecutionPlan& plan : plans) {
     out.plan = plan;
@@ -161,7 +175,7 @@ Result<PlannedRun> planned_automatically(const Config& config,
     if (run.ok()) return run;
     refused = run.status();
   }
-  return Status(refused).at("plan.auto");
+  return refused;
 }
 
 // Options by their keys first, which can be named. Secrets are compared by the text alone.
@@ -186,7 +200,9 @@ Status agree_on_start(World& world, const PlannedRun& planned, const LoadedConfi
 
 }  // namespace
 
-bool states_plan(const Config& config) { return config.plan.automatic || states_layout(config); }
+bool states_plan(const Config& config) {
+  return searching_key(config) != nullptr || states_layout(config);
+}
 
 Result<PlannedRun> plan_run(const Config& config, const std::optional<Membership>& membership) {
   if (!config.plan.graph.empty())
@@ -197,7 +213,11 @@ Result<PlannedRun> plan_run(const Config& config, const std::optional<Membership
   out.priced = config.plan.file == searched_plan(config);
   if (states_plan(config) || is_stated(config.cluster))
     BRAID_TRY(parse_device(config.device, "device").status());
-  if (config.plan.automatic) return planned_automatically(config, membership);
+  if (const char* key = searching_key(config); key != nullptr) {
+    auto planned = planned_automatically(config, membership);
+    if (!planned.ok()) return Status(planned.status()).at(key);
+    return planned;
+  }
   if (is_stated(config.cluster) || states_layout(config)) {
     BRAID_ASSIGN(out.problem, make_problem(as_trained(config), file_reader()));
     BRAID_ASSIGN(out.plan, configured_plan(config, *out.problem, file_reader()));
@@ -230,11 +250,12 @@ Status launch_ranks(const PlannedRun& planned) {
   const auto ranks = static_cast<int64_t>(planned.program.ranks.size());
   BRAID_TRY(check_local_devices(planned.config.device, ranks));
   std::vector<std::string> more;
-  if (planned.config.plan.automatic) {  // the ranks need not search again
+  if (const char* key = searching_key(planned.config); key != nullptr) {
+    // The ranks need not search again.
     BRAID_TRY(make_folder(run_folder(planned.config)));
     const std::string path = searched_plan(planned.config);
     BRAID_TRY(write_file_atomic(path, plan_to_yaml(*planned.plan, &planned.problem->cluster)));
-    log_info(cat("plan.auto: the plan is in ", path));
+    log_info(cat(key, ": the plan is in ", path));
     more = {"plan.auto=false", cat("plan.file=", path)};
   }
   return run_as_ranks(ranks, more);

@@ -3,6 +3,8 @@
 #include <algorithm>
 
 #include "base/text.h"
+#include "plan/executable.h"
+#include "plan/plan_text.h"
 #include "plan/validate.h"
 
 namespace braid::inline search {
@@ -33,6 +35,30 @@ bool keeps(const CallPlan& entry, const PlanConstraints& constraints) {
   ExecutionPlan plan;
   plan.calls = {entry};
   return satisfies(plan, mine).ok();
+}
+
+Result<SpaceOptions> keeping(const PlanConstraints& constraints, SpaceOptions options) {
+  for (const auto& [call, mesh] : constraints.meshes) {
+    if (!is_run(mesh))
+      return invalid_input(
+          cat("placement: call ", call, " has the devices ", mesh_text(mesh),
+              ", and a search gives calls devices whose numbers follow each other; "
+              "state parallel too, and search nothing"));
+    options.meshes.push_back(mesh);
+  }
+  options.allowed = [&constraints, also = std::move(options.allowed)](const CallPlan& entry) {
+    return (!also || also(entry)) && keeps(entry, constraints);
+  };
+  return options;
+}
+
+SpaceOptions executed_options(const PlanningProblem& problem) {
+  SpaceOptions options;
+  options.allowed = [&problem](const CallPlan& entry) {
+    const Call* call = find_call(problem.graph, entry.call);
+    return call == nullptr || !uses_model(*call) || check_executable(*call, entry.strategy).ok();
+  };
+  return options;
 }
 
 Result<PlanSpace> space_of_plan(const ExecutionPlan& plan, const PlanningProblem& problem,

@@ -16,6 +16,13 @@ Result<PlanSpace> space_of_plan(const ExecutionPlan& plan, const PlanningProblem
 // Whether a call's plan keeps what a configuration fixes: its mesh and the fields of its strategy.
 bool keeps(const CallPlan& entry, const PlanConstraints& constraints);
 
+// The options of a space whose plans keep what a configuration fixes. `constraints` must outlive
+// it. Errors: devices that are no run, which a space does not have.
+Result<SpaceOptions> keeping(const PlanConstraints& constraints, SpaceOptions options = {});
+
+// The options of a space whose plans `braid train` executes. `problem` must outlive it.
+SpaceOptions executed_options(const PlanningProblem& problem);
+
 // The evaluator's verdict on a plan of the space.
 Verdict verdict_of(const PlanSpace& space, const Choice& choice);
 

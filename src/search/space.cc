@@ -5,6 +5,7 @@
 #include <map>
 #include <tuple>
 
+#include "base/contains.h"
 #include "base/text.h"
 #include "batching/cache_pages.h"
 #include "plan/validate.h"
@@ -281,9 +282,12 @@ struct MeshClass {
   std::vector<int32_t> first;  // where meshes of this shape start
 };
 
-std::vector<MeshClass> mesh_classes(const Cluster& cluster) {
+std::vector<MeshClass> mesh_classes(const Cluster& cluster, const std::vector<DeviceMesh>& more) {
   std::vector<MeshClass> classes;
-  for (const DeviceMesh& mesh : candidate_meshes(cluster)) {
+  std::vector<DeviceMesh> meshes = candidate_meshes(cluster);
+  for (const DeviceMesh& mesh : more)
+    if (!contains(meshes, mesh)) meshes.push_back(mesh);
+  for (const DeviceMesh& mesh : meshes) {
     const MeshShape shape = shape_of(cluster, mesh);
     auto found = std::find_if(classes.begin(), classes.end(),
                               [&](const MeshClass& known) { return known.shape == shape; });
@@ -302,7 +306,7 @@ class OptionBuilder {
       : pricer_(pricer),
         options_(options),
         space_(space),
-        classes_(mesh_classes(space.problem->cluster)) {
+        classes_(mesh_classes(space.problem->cluster, options.meshes)) {
     for (const Node& node : space.problem->cluster.nodes)
       node_rates_.push_back(node_rates(node, pricer));
   }

@@ -132,6 +132,8 @@ struct SpaceOptions {
   const ExecutionPlan* only = nullptr;  // if given, the space holds the options of this plan alone
   // Options that may be chosen, if given. Must be a condition on the mesh and one on the strategy.
   std::function<bool(const CallPlan&)> allowed;
+  // Runs of devices that calls may have beside those of candidate_meshes().
+  std::vector<DeviceMesh> meshes = {};
 };
 
 // Builds and prunes the space. kInfeasible when a call has no option that fits into a device even

@@ -12,6 +12,9 @@
 #include <set>
 
 #include "device/device.h"
+#include "plan/placement.h"
+#include "plan/plan_text.h"
+#include "plan/validate.h"
 #include "runs/job_layouts.h"
 
 namespace braid {
@@ -38,11 +41,15 @@ class JobProcess : public JobRun {
 
   static void expect_equivalent(const LayoutCase& layout, const std::string& family) {
     SCOPED_TRACE(cat(layout.name, " ", family));
-    const std::string& algorithm = layout.algorithm;
-    const std::string one = recorded(algorithm, family), job = cat("job-", layout.name, family);
-    same_kernels(one, job);
     std::vector<std::string> more = layout.more;
     more.push_back("plan.file=" + write_plan(layout));
+    expect_equivalent_run(layout.algorithm, family, cat("job-", layout.name, family), more);
+  }
+
+  static void expect_equivalent_run(const std::string& algorithm, const std::string& family,
+                                    const std::string& job, std::vector<std::string> more) {
+    const std::string one = recorded(algorithm, family);
+    same_kernels(one, job);
     if (generates(*make_graph(default_options(algorithm_of(algorithm)))))
       more.push_back("rollout.replay=" + path(one + "/rollouts.jsonl"));
     finish(job_command(job, algorithm, with_model(family, more)));
@@ -465,10 +472,49 @@ TEST_F(JobProcess, SearchesAPlanThatItExecutes) {
   const CommandOutcome none = shell("", job_command("job-auto-none", "ppo", {"plan.auto=true"}));
   EXPECT_EQ(none.exit_code, 2) << none.output;
   EXPECT_THAT(none.output, HasSubstr("plan.auto: cluster is missing"));
-  const CommandOutcome both = shell(
-      "",
-      job_command("job-auto-both", "ppo", {"plan.auto=true", cluster, "placement={generate: 0}"}));
-  EXPECT_THAT(both.output, HasSubstr("plan.auto: plan.file, placement or parallel states a plan"));
+  const CommandOutcome both =
+      shell("", job_command("job-auto-both", "ppo", {"plan.auto=true", cluster, "plan.file=p"}));
+  EXPECT_THAT(both.output, HasSubstr("plan.auto: plan.file states a plan already"));
+}
+
+TEST_F(JobProcess, SearchesWithinAPlacement) {
+  const std::string cluster = "cluster={nodes: 1, gpus_per_node: 2}";
+  const auto plan_of = [&](const std::string& name, std::vector<std::string> options) {
+    options.insert(options.end(), {cluster, "train.total_steps=1"});
+    finish(job_command(name, "ppo", options));
+    return *parse_plan(*read_file(path(name + "/plan.yaml")), name);
+  };
+  const ExecutionPlan apart =
+      plan_of("job-auto-apart", {"plan.auto=true", "placement=disaggregated"});
+  EXPECT_EQ(mesh_text(call_plan(apart, "update_actor").mesh), "0");
+  EXPECT_EQ(mesh_text(call_plan(apart, "generate").mesh), "1");
+  const ExecutionPlan one =
+      plan_of("job-auto-call", {"plan.auto=true", "placement={generate: 1, ref_logprob: 0.5}"});
+  EXPECT_EQ(mesh_text(call_plan(one, "generate").mesh), "1");
+  EXPECT_EQ(mesh_text(call_plan(one, "ref_logprob").mesh), "0");
+  plan_of("job-auto-placement", {"placement=auto"});
+  const CommandOutcome list =
+      shell("", job_command("job-auto-list", "ppo",
+                            {"plan.auto=true", "cluster={nodes: 1, gpus_per_node: 3}",
+                             "placement={generate: \"0,2\"}"}));
+  EXPECT_EQ(list.exit_code, 2) << list.output;
+  EXPECT_THAT(list.output, HasSubstr("plan.auto: placement: call generate has the devices 0,2"));
+}
+
+// A line of the configuration places models: layouts that every placement gives.
+TEST_F(JobProcess, EveryPlacementComputesWhatOneProcessDoes) {
+  for (const std::string& name : placement_names())
+    for (const std::string algorithm : {"ppo", "grpo"})
+      for (const int ranks : {2, 3, 4, 8}) {
+        const bool roles_fit = name != "standalone" || ranks >= (algorithm == "ppo" ? 4 : 2);
+        if (!roles_fit || (ranks > 2 && !full_tier())) continue;
+        SCOPED_TRACE(cat(algorithm, " ", name, " on ", ranks));
+        const std::string job = cat("placed-", algorithm, "-", name, ranks);
+        expect_equivalent_run(
+            algorithm, "", job,
+            {"placement=" + name, cat("cluster={nodes: 1, gpus_per_node: ", ranks, "}")});
+        if (HasFatalFailure()) return;
+      }
 }
 
 TEST_F(JobProcess, SearchesPlansOfEveryAlgorithmThatItExecutes) {

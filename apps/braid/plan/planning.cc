@@ -165,10 +165,9 @@ Status search_plan(const PlanArguments& arguments, Planning& planning) {
   planning.judge = simulator_judge(planning.problem, planning.calibration);
   SpaceOptions options;
   options.margin = arguments.margin_percent / 100;
-  if (arguments.keep)
-    options.allowed = [&planning](const CallPlan& entry) {
-      return keeps(entry, planning.constraints);
-    };
+  if (arguments.keep) {
+    BRAID_ASSIGN(options, keeping(planning.constraints, std::move(options)));
+  }
   BRAID_ASSIGN(planning.space, make_plan_space(planning.problem, *planning.pricer, options));
   const Needs needs = needs_of_search(arguments, planning, watch);
   BRAID_ASSIGN(planning.found, search_plans(planning.space, search_options(arguments, watch, needs),
