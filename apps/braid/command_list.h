@@ -8,6 +8,7 @@
 
 #define BRAID_COMMANDS(PLAN, READ, COMPUTE) \
   PLAN(Plan)                                \
+  PLAN(Place)                               \
   PLAN(Simulate)                            \
   PLAN(SearchTable)                         \
   PLAN(Validate)                            \

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstdio>
 
+#include "advise/table.h"
 #include "base/text.h"
 #include "base/units.h"
 #include "foreign/baselines/baselines.h"
@@ -15,31 +16,6 @@ namespace {
 std::string padded(const std::string& text, int width) {
   const auto missing = width - static_cast<int>(text.size());
   return missing > 0 ? std::string(static_cast<size_t>(missing), ' ') + text : text;
-}
-
-std::string fixed(double value, int digits) {
-  char text[64];
-  std::snprintf(text, sizeof text, "%.*f", digits, value);
-  return text;
-}
-
-// A table with a blank line's worth of space between columns; the last column is not padded.
-std::string aligned(const std::vector<std::vector<std::string>>& rows,
-                    const std::vector<bool>& to_the_right) {
-  std::vector<size_t> widths(rows.front().size(), 0);
-  for (const auto& row : rows)
-    for (size_t i = 0; i < row.size(); ++i) widths[i] = std::max(widths[i], row[i].size());
-  std::string out;
-  for (const auto& row : rows) {
-    for (size_t i = 0; i < row.size(); ++i) {
-      const std::string space(widths[i] - row[i].size(), ' ');
-      if (to_the_right[i]) out += space;
-      out += row[i];
-      if (i + 1 < row.size()) out += (to_the_right[i] ? "" : space) + "  ";
-    }
-    out += "\n";
-  }
-  return out;
 }
 
 // When what waits on the host goes there: `when` of a plan file.
@@ -125,10 +101,11 @@ std::string compare_text(const PlanningProblem& problem, const std::vector<Compa
       continue;
     }
     const Verdict& v = *row.verdict;
-    out += cat(padded(fixed(v.step_s, 3), 10), padded(fixed(ratio(rows, row), 2), 8),
-               padded(fixed(v.peak_bytes / kGib, 1), 10), padded(fixed(100 * v.utilisation, 0), 8));
+    out += cat(padded(fixed_text(v.step_s, 3), 10), padded(fixed_text(ratio(rows, row), 2), 8),
+               padded(fixed_text(v.peak_bytes / kGib, 1), 10),
+               padded(fixed_text(100 * v.utilisation, 0), 8));
     for (size_t c = 0; c < calls.size() && c < v.call_s.size(); ++c)
-      out += padded(fixed(v.call_s[c], 3),
+      out += padded(fixed_text(v.call_s[c], 3),
                     static_cast<int>(std::max<size_t>(10, calls[c].size() + 2)));
     out += v.fits ? "\n" : cat("  does not fit: ", v.reason, "\n");
   }
@@ -170,16 +147,16 @@ std::string plan_table(const PlanningProblem& problem, const ExecutionPlan& plan
     const CallPlan& entry = call_plan(plan, calls[c]);
     const double begin = c < detailed.begin_s.size() ? detailed.begin_s[c] : 0;
     const double takes = c < seconds.size() ? seconds[c] : 0;
-    rows.push_back({calls[c], fixed(begin, 3), fixed(begin + takes, 3), fixed(takes, 3),
-                    mesh_text(entry.mesh), strategy_text(entry.strategy)});
+    rows.push_back({calls[c], fixed_text(begin, 3), fixed_text(begin + takes, 3),
+                    fixed_text(takes, 3), mesh_text(entry.mesh), strategy_text(entry.strategy)});
   }
-  std::string out = aligned(rows, {false, true, true, true, false, false});
+  std::string out = aligned_table(rows, {false, true, true, true, false, false});
   if (plan.roles.empty()) return out;
   rows = {{"role", "weights on", "optimizer on", "moved", "fetched"}};
   for (const RolePlan& role : plan.roles)
     rows.push_back({role.role.value, residency_name(role.weights), residency_name(role.optimizer),
                     moved_text(role), fetched_text(role)});
-  return out + aligned(rows, std::vector<bool>(5, false));
+  return out + aligned_table(rows, std::vector<bool>(5, false));
 }
 
 std::optional<SmallestCluster> smallest_cluster(
