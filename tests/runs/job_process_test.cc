@@ -12,7 +12,6 @@
 #include <set>
 
 #include "device/device.h"
-#include "plan/placement.h"
 #include "plan/plan_text.h"
 #include "plan/validate.h"
 #include "runs/job_layouts.h"
@@ -499,22 +498,6 @@ TEST_F(JobProcess, SearchesWithinAPlacement) {
                              "placement={generate: \"0,2\"}"}));
   EXPECT_EQ(list.exit_code, 2) << list.output;
   EXPECT_THAT(list.output, HasSubstr("plan.auto: placement: call generate has the devices 0,2"));
-}
-
-// A line of the configuration places models: layouts that every placement gives.
-TEST_F(JobProcess, EveryPlacementComputesWhatOneProcessDoes) {
-  for (const std::string& name : placement_names())
-    for (const std::string algorithm : {"ppo", "grpo"})
-      for (const int ranks : {2, 3, 4, 8}) {
-        const bool roles_fit = name != "standalone" || ranks >= (algorithm == "ppo" ? 4 : 2);
-        if (!roles_fit || (ranks > 2 && !full_tier())) continue;
-        SCOPED_TRACE(cat(algorithm, " ", name, " on ", ranks));
-        const std::string job = cat("placed-", algorithm, "-", name, ranks);
-        expect_equivalent_run(
-            algorithm, "", job,
-            {"placement=" + name, cat("cluster={nodes: 1, gpus_per_node: ", ranks, "}")});
-        if (HasFatalFailure()) return;
-      }
 }
 
 TEST_F(JobProcess, SearchesPlansOfEveryAlgorithmThatItExecutes) {
