@@ -1,13 +1,13 @@
 # Images of Braid on Debian 12. UNTESTED: `docker build` was never run. The commands of the first stage were, in a Debian 12
 # made by debootstrap, and the packages of its `make dist` pass tools/check_dist.py; of the last stage those up to pip.
-#   docker build -t braid .                             trains and plans, on libtorch for CPUs
-#   docker build --build-arg PIP_EXTRA_INDEX_URL= .     with PyPI's libtorch, which brings CUDA (never run on a GPU)
-#   docker build --target planner -t braid-planner .    plans: one static file
+#   docker build -t braid .                                   trains and plans, on pip's torch, which brings CUDA (never run on a GPU)
+#   docker build --build-arg PIP_EXTRA_INDEX_URL=INDEX .      the same on libtorch for CPUs: INDEX is that of torch's CPU builds
+#   docker build --target planner -t braid-planner .          plans: one static file
 FROM debian:12 AS build
 WORKDIR /src
 COPY tools/packages.txt tools/packages.txt
 RUN apt-get update && DEBIAN_FRONTEND=noninteractive apt-get install -y --no-install-recommends ca-certificates $(cat tools/packages.txt)
-ARG PIP_EXTRA_INDEX_URL=https://download.pytorch.org/whl/cpu
+ARG PIP_EXTRA_INDEX_URL=
 COPY . .
 RUN make dist && mv dist/braid-*-linux-$(uname -m) dist/braid
 
@@ -19,7 +19,7 @@ ENTRYPOINT ["/braid"]
 FROM debian:12-slim
 RUN apt-get update && apt-get install -y --no-install-recommends ca-certificates python3 python3-venv && rm -rf /var/lib/apt/lists/*
 COPY --from=build /src/dist/*.whl /tmp/
-ARG PIP_EXTRA_INDEX_URL=https://download.pytorch.org/whl/cpu
+ARG PIP_EXTRA_INDEX_URL=
 RUN python3 -m venv /opt/braid && /opt/braid/bin/pip install --no-cache-dir $(echo /tmp/*.whl)[parquet] && rm /tmp/*.whl
 RUN useradd --create-home braid
 USER braid
