@@ -62,13 +62,4 @@ if(BRAID_WITH_TORCH)
   target_link_options(braid_torch INTERFACE -Wl,--no-as-needed)
   set(CMAKE_BUILD_RPATH ${BRAID_TORCH_ROOT}/lib)  # where the build folder's programs find libtorch; apps/braid says it of installed ones
   target_link_libraries(braid_torch INTERFACE torch torch_cpu c10 ${BRAID_TORCH_CUDA_LIBRARIES} ${BRAID_TORCH_OPENMP} Threads::Threads)
-
-  # One precompiled header for every target on libtorch: parsing its headers is most of their compile time.
-  file(WRITE ${PROJECT_BINARY_DIR}/generated/torch_pch.cc.tmp "")
-  file(COPY_FILE ${PROJECT_BINARY_DIR}/generated/torch_pch.cc.tmp ${PROJECT_BINARY_DIR}/generated/torch_pch.cc ONLY_IF_DIFFERENT)
-  add_library(braid_torch_pch OBJECT ${PROJECT_BINARY_DIR}/generated/torch_pch.cc)
-  target_link_libraries(braid_torch_pch PRIVATE braid_torch)
-  target_precompile_headers(braid_torch_pch PRIVATE
-    <ATen/core/Tensor.h> <ATen/TensorOperators.h> <ATen/core/grad_mode.h> <torch/csrc/autograd/custom_function.h>
-    <functional> <map> <memory> <string> <vector>)
 endif()
