@@ -6,6 +6,8 @@ cd "$(dirname "$0")/.."
 python3 tools/plot_plan.py "$1" docs/plan_timeline.svg
 python3 tools/plot_graph.py "$1" docs/ppo_step.svg
 python3 tools/plot_weights.py "$1" docs/weights_move.svg
+python3 tools/plot_fused.py "$1" docs/fused_schedule.svg
+python3 tools/plot_quickstart.py docs/evidence/quickstart.json docs/quickstart.svg
 python3 tools/check_outputs.py "$1" --all --write
 python3 tools/wrap_pages.py docs/*.md ./*.md examples/*/README.md
 python3 tools/check_docs.py --fix

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Prints the table of docs/which_plan.md: the plan that `braid plan` finds for models of 7B, 14B and 70B on 8 to 128 GPUs, its step,
+"""Prints the table of docs/which_plan.md: the plan that `braid plan` finds for models of 7B, 13B, 14B and 70B on 8 to 128 GPUs, its step,
 the interval that holds the real step four times of five, and its memory.
 
 The interval is the one that `braid validate` gives for a step of an engine that the fit of the prices has not seen: half of its width,
@@ -93,7 +93,7 @@ def main():
     parser.add_argument("run")
     parser.add_argument("braid")
     parser.add_argument("--ppo", action="store_true")
-    parser.add_argument("--models", default="qwen2.5-7b,qwen2.5-14b,llama3-70b")
+    parser.add_argument("--models", default="qwen2.5-7b,llama2-13b,qwen2.5-14b,llama3-70b")
     parser.add_argument("--nodes", default="1,2,4,8,16")
     args = parser.parse_args()
     factor = interval_factor(args.braid)

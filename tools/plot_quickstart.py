@@ -1,7 +1,9 @@
 #!/usr/bin/env python3
 """Draws the curves of docs/evidence/quickstart.json as an SVG: gold and learnt reward over the steps of PPO, one line per seed.
 
-Usage: plot_quickstart.py EVIDENCE.json OUT.svg            (standard library only)
+Usage: plot_quickstart.py EVIDENCE.json OUT.svg [--check]      --check fails where OUT.svg shows other numbers
+       plot_quickstart.py EVIDENCE.json --table                prints the same runs as a Markdown table
+(standard library only)
 """
 import json
 import sys
@@ -49,15 +51,31 @@ def legend(names):
     return out
 
 
+def table(runs):
+    yield "| seed | gold after SFT | gold after PPO | rise | reward model: pairs in order | seconds SFT / RM / PPO |"
+    yield "|---|---|---|---|---|---|"
+    for run in runs:
+        seconds = " / ".join(f"{run['seconds'][phase]:.0f}" for phase in ("sft", "rm", "ppo"))
+        rise = run["gold_after_ppo"] - run["gold_after_sft"]
+        yield f"| {run['run'].removeprefix('seed')} | {run['gold_after_sft']:.3f} | {run['gold_after_ppo']:.3f} | {rise:+.3f} | {run['rm_accuracy']:.3f} | {seconds} |"
+
+
 def main():
     runs = json.load(open(sys.argv[1], encoding="utf-8"))["runs"]
+    if sys.argv[2] == "--table":
+        print("\n".join(table(runs)))
+        return
     width, height = LEFT + 2 * WIDTH + GAP + 20, TOP + HEIGHT + 60
     body = []
     for i, (name, title) in enumerate(PANELS):
         body += panel(runs, name, title, LEFT + i * (WIDTH + GAP))
     head = f'<svg xmlns="http://www.w3.org/2000/svg" width="{width}" height="{height}" font-family="sans-serif" font-size="12">'
     lines = [head, f'<rect width="{width}" height="{height}" fill="white"/>', *body, *legend([run["run"] for run in runs]), "</svg>"]
-    open(sys.argv[2], "w", encoding="utf-8").write("\n".join(lines) + "\n")
+    text = "\n".join(lines) + "\n"
+    if "--check" not in sys.argv:
+        open(sys.argv[2], "w", encoding="utf-8").write(text)
+    elif open(sys.argv[2], encoding="utf-8").read() != text:
+        sys.exit(f"{sys.argv[2]} shows other numbers than {sys.argv[1]}; tools/make_docs.sh draws it again")
 
 
 if __name__ == "__main__":

@@ -69,9 +69,20 @@ def wrap(text):
 
 
 def main():
+    check = "--check" in sys.argv
+    changed = []
     for name in sys.argv[1:]:
+        if name == "--check":
+            continue
         page = Path(name)
-        page.write_text(wrap(page.read_text()))
+        text = page.read_text()
+        if wrap(text) == text:
+            continue
+        changed.append(name)
+        if not check:
+            page.write_text(wrap(text))
+    if check and changed:
+        sys.exit(f"not wrapped at {WIDTH}: {', '.join(changed)}; python3 tools/wrap_pages.py {' '.join(changed)} wraps them")
 
 
 if __name__ == "__main__":

@@ -66,6 +66,8 @@ class Picture {
     std::string out = cat("<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 ",
                           coordinate(kLeft + kWidth + 20), " ", coordinate(height),
                           "\" font-family=\"sans-serif\" font-size=\"11\">\n");
+    // On a dark page too.
+    out += rectangle(0, 0, kLeft + kWidth + 20, height, "#fff") + "/>\n";
     out += label(kLeft, 16, cat("0 to ", format_double(makespan(timeline_)), "; ", legend()));
     for (size_t node = 0; node < timeline_.size(); ++node) {
       const double y = kGap + double(node) * kRow;

@@ -90,12 +90,15 @@ std::ostream& operator<<(std::ostream& out, const ModelSize& model) {
 }
 
 Result<ModelSize> find_model(const std::string& name) {
-  std::vector<std::string> names;
+  std::vector<std::string> names, of_size;  // of_size: "13b" alone names no family
   for (const ModelSize& model : model_catalogue()) {
     if (model.name == name) return model;
     names.push_back(model.name);
+    if (model.name.ends_with("-" + name)) of_size.push_back(model.name);
   }
-  return not_found(cat("unknown model '", name, "'", did_you_mean(name, names),
+  const std::string proposal = of_size.empty() ? did_you_mean(name, names)
+                                               : cat("; with a family it is ", join(of_size, ", "));
+  return not_found(cat("unknown model '", name, "'", proposal,
                        "; give the path of its config.json or one of the catalogue names"));
 }
 

@@ -33,7 +33,7 @@ Result<RunRecord> read_run(const std::string& folder);
 bool complete(const RunRecord& run);
 
 // A remark about a run: what was seen, in which metric, and what to do about it. The limits are
-// those of docs/metrics.md, "Reading a run".
+// those of docs/reading_a_run.md, "A report".
 struct Finding {
   std::string metric, text;
   friend bool operator==(const Finding&, const Finding&) = default;

@@ -1,5 +1,6 @@
 // braid config: checks a configuration, prints it, or makes one of another framework's.
 #include <cstdio>
+#include <cstdlib>
 
 #include "base/contains.h"
 #include "base/log.h"
@@ -29,8 +30,10 @@ Result<ForeignKeys> foreign_keys(const ConfigArguments& arguments,
                                  const std::vector<std::string>& inputs) {
   if (arguments.from != "trl") {
     BRAID_ASSIGN(const Framework* framework, find_framework(arguments.from));
+    const char* home = std::getenv("HOME");  // its paths become those of a configuration here
     BRAID_ASSIGN(ForeignInput input,
-                 read_foreign_input(*framework, {inputs, arguments.read_script, 0}));
+                 read_foreign_input(
+                     *framework, {inputs, arguments.read_script, 0, home == nullptr ? "" : home}));
     for (const std::string& note : input.notes) log_info(note);
     return std::move(input.keys);
   }

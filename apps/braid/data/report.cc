@@ -5,6 +5,7 @@
 #include <memory>
 #include <thread>
 
+#include "base/log.h"
 #include "base/text.h"
 #include "braid/commands.h"
 #include "braid/outputs.h"
@@ -40,10 +41,22 @@ void print_findings(const std::vector<RunRecord>& runs) {
                   finding.metric.c_str(), finding.text.c_str());
 }
 
+// Of runs that go on: waits for their first step. A folder that is none is an error at once.
+Status wait_for_rows(const ReportArguments& arguments) {
+  for (bool said = false;; said = true) {
+    const auto runs = read_runs(arguments.runs);
+    const bool folders = std::all_of(arguments.runs.begin(), arguments.runs.end(), is_folder);
+    if (runs.ok() || runs.status().code() != Code::kNotFound || !folders) return runs.status();
+    if (!said) log_info("waiting for the first step (metrics.jsonl has no row)");
+    std::this_thread::sleep_for(std::chrono::seconds(arguments.follow_s));
+  }
+}
+
 Status write_report(const ReportArguments& arguments) {
   const std::string out =
       arguments.out.empty() ? join_path(arguments.runs.front(), kRunPageName) : arguments.out;
-  BRAID_TRY(read_runs(arguments.runs).status());  // a missing run before a missing folder
+  // A missing run before a missing folder.
+  BRAID_TRY(arguments.follow_s > 0 ? wait_for_rows(arguments) : read_runs(arguments.runs).status());
   BRAID_TRY(check_outputs({{"--out", out}}));
   while (true) {
     BRAID_ASSIGN(const std::vector<RunRecord> runs, read_runs(arguments.runs));

@@ -1,5 +1,7 @@
 #include "braid/plan/foreign_input.h"
 
+#include <algorithm>
+
 #include "base/text.h"
 #include "foreign/scripts/launch_script.h"
 #include "host/file.h"
@@ -22,6 +24,11 @@ Result<ForeignInput> read_foreign_input(const Framework& framework,
     else
       out.overrides.push_back(options.inputs[i]);
   if (script) {
+    std::vector<std::string>& variables = launch_options.variables;
+    const bool says_home =
+        std::any_of(variables.begin(), variables.end(),
+                    [](const std::string& variable) { return variable.rfind("HOME=", 0) == 0; });
+    if (!options.home.empty() && !says_home) variables.push_back(cat("HOME=", options.home));
     BRAID_ASSIGN(LaunchScript launch, read_launch_script(framework, path, text, launch_options));
     out.keys = std::move(launch.keys);
     out.stated = std::move(launch.stated);

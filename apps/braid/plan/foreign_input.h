@@ -20,6 +20,7 @@ struct ForeignInputOptions {
   std::vector<std::string> inputs;  // a file, then key=value overrides and a script's NAME=value
   std::string read_script;          // sandbox | text; "" = the first where one can be had
   int gpus_per_node = 0;            // 0 = as the script says
+  std::string home = "";            // a script's $HOME where no input says it; "" = a stand-in
 };
 
 // Errors: no file, one that holds no configuration, --read-script where it is no script.

@@ -7,11 +7,13 @@
 #include "base/json.h"
 #include "base/text.h"
 #include "checkpoint/run_folder.h"
+#include "dataflow/graph.h"
 #include "host/file.h"
 #include "host/hub_cache.h"
 #include "models/family.h"
 #include "models/spec.h"
 #include "nn/model.h"
+#include "plan/make_problem.h"
 
 namespace braid {
 namespace {
@@ -186,11 +188,24 @@ class Replacing {
   Smoke* out_;
 };
 
+// Of the run, where its keys say it; what is wrong with them is said when they are read.
+int64_t devices_of(const Config& config) {
+  int64_t counted = 1, number = 0;
+  for (const char* key : {"nodes", "gpus_per_node"})
+    if (const YamlNode* value = config.cluster.find(key))
+      if (parse_int(value->scalar, &number)) counted *= std::clamp<int64_t>(number, 1, 64);
+  const auto graph = make_graph(config.algorithm);
+  const auto stated = graph.ok() ? devices_stated(config, *graph) : Result<int>(graph.status());
+  return std::max<int64_t>(counted, stated.ok() ? *stated : 1);
+}
+
 void replace_sizes(const Config& config, Replacing& replace) {
   replace.set("run.name", config.run.name + "-smoke", config.run.name);
   replace.set("run.overwrite", "true", config.run.overwrite ? "true" : "false");
   replace.at_most("train.total_steps", 2, config.train.total_steps);
-  replace.at_most("rollout.prompts_per_step", 2 * config.train.minibatches,
+  // No fewer sequences in a mini-batch than data-parallel replicas.
+  replace.at_most("rollout.prompts_per_step",
+                  std::max<int64_t>(2, devices_of(config)) * config.train.minibatches,
                   config.rollout.prompts_per_step);
   replace.at_most("rollout.samples_per_prompt", 2, config.rollout.samples_per_prompt);
   replace.at_most("rollout.max_response_length", 8, config.rollout.max_response_length);

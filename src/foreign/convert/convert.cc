@@ -148,6 +148,8 @@ void note(const KeyAnswer& answer, Conversion* out) {
     out->unknown.push_back({answer.path, answer.value, ""});
   else if (by_hand && !asks_for_nothing(answer.value))
     out->to_decide.push_back(said);
+  else if (!answer.ours.empty() && asks_for_nothing(answer.value))
+    out->off.push_back(said);
   else
     out->left_out.push_back(said);
 }
@@ -206,7 +208,11 @@ void note_missing(Conversion* out) {
   const std::vector<std::string> without_rewards = {"sft", "rm", "dpo", "kto", "orpo", "distill"};
   if (lacks("model.path"))
     out->to_decide.push_back({"", "", "model.path: no key names the model's folder"});
-  if (lacks("data.train")) out->to_decide.push_back({"", "", "data.train: no key names the data"});
+  const bool asked =
+      std::any_of(out->to_decide.begin(), out->to_decide.end(),
+                  [](const Note& note) { return note.why.rfind("data.train: ", 0) == 0; });
+  if (lacks("data.train") && !asked)
+    out->to_decide.push_back({"", "", "data.train: no key names the data"});
   if (lacks("reward") && !contains(without_rewards, algorithm))
     out->to_decide.push_back(
         {"", "", "reward: no key says what scores a response; docs/rewards.md has the kinds"});
@@ -316,6 +322,7 @@ std::string conversion_text(const Conversion& conversion, const ConvertOptions& 
     }
   };
   part("To decide: the source does not say enough, or says two things.", conversion.to_decide);
+  part("Off there: nothing to write here.", conversion.off);
   part("Left out: nothing here takes the place of the key or of its value.", conversion.left_out);
   part("Unknown: no such key is known here.", conversion.unknown);
   return out;

@@ -24,6 +24,7 @@ struct Conversion {
   };
   YamlNode config;              // the origin of a value is the key that it comes from
   std::vector<Note> to_decide;  // the configuration does not say enough
+  std::vector<Note> off;        // keys that the source switches off, and that need no key here
   std::vector<Note> left_out;   // nothing takes the place of the key or of its value
   std::vector<Note> unknown;    // nobody here knows the key
 };

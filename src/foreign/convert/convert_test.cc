@@ -100,9 +100,37 @@ TEST(Convert, OfTrlIsAConfiguration) {
   EXPECT_TRUE(config.train.recompute);  // TRL's default, not ours
   EXPECT_THAT(out.text, HasSubstr("default of trl: gradient_checkpointing"));
   EXPECT_THAT(why(out.conversion.left_out, "use_vllm"), HasSubstr("one engine"));
-  EXPECT_THAT(why(out.conversion.to_decide, "reward_funcs"), HasSubstr("entries of type python"));
+  EXPECT_THAT(why(out.conversion.to_decide, "reward_funcs"),
+              HasSubstr("such as {type: python, path"));
   ASSERT_EQ(out.conversion.unknown.size(), 1u);
   EXPECT_EQ(out.conversion.unknown[0].key, "my_own_key");
+}
+
+TEST(Convert, WhatAnotherKeySaysIsNotLeftToDecide) {
+  const Converted out = convert("trl",
+                                "model_name_or_path: m\ndataset_name: d.jsonl\nmax_steps: 10\n"
+                                "save_strategy: steps\n"
+                                "save_steps: 5\nuse_peft: true\nlora_r: 8\n"
+                                "report_to: [wandb, tensorboard]\nproject: sorting\n",
+                                "sft");
+  EXPECT_TRUE(out.conversion.to_decide.empty()) << out.text;
+  EXPECT_EQ(out.config.log.wandb, "sorting");
+  EXPECT_TRUE(out.config.log.tensorboard);
+  EXPECT_EQ(out.config.lora.rank, 8);
+  const Converted unnamed = convert("trl",
+                                    "model_name_or_path: m\ndataset_name: d.jsonl\n"
+                                    "max_steps: 10\neval_strategy: steps\nreport_to: wandb\n",
+                                    "sft");
+  EXPECT_THAT(why(unnamed.conversion.to_decide, "eval_strategy"), HasSubstr("eval_steps"));
+  EXPECT_THAT(why(unnamed.conversion.to_decide, "report_to"), HasSubstr("log.wandb"));
+}
+
+TEST(Convert, SeveralFilesAreToBeOneFolder) {
+  const Converted out = convert("verl", "data: {train_files: [a.parquet, b.parquet]}\n");
+  EXPECT_THAT(why(out.conversion.to_decide, "data.train_files"),
+              HasSubstr("put the files into one folder"));
+  for (const auto& note : out.conversion.to_decide)
+    EXPECT_EQ(note.why.find("no key names the data"), std::string::npos);
 }
 
 TEST(Convert, OfTrlNeedsATrainer) {

@@ -35,6 +35,23 @@ std::string updating_call(const ForeignContext& context) {
 ForeignAdvice no_conversion(const std::string&, const ForeignContext&) { return {}; }
 ForeignAdvice switched_on(const std::string&, const ForeignContext&) { return value_of("true"); }
 
+// "[console, wandb]", "wandb" or "all"; what a project is called stands elsewhere.
+ForeignAdvice trackers(const std::string& value, const ForeignContext& context) {
+  std::vector<std::string> lines;
+  const auto names = [&](const char* tracker) { return value.find(tracker) != std::string::npos; };
+  std::string project = text_of(context.root, "project_name").value_or("");
+  if (is_null(project)) project = text_of(context.root, "project").value_or("");
+  for (const char* tracker : {"wandb", "mlflow"}) {
+    if (!names(tracker)) continue;
+    if (is_null(project)) return {Kind::kRule, "the name of a project", "", cat("log.", tracker)};
+    lines.push_back(cat("log.", tracker, ": ", project));
+  }
+  if (names("tensorboard")) lines.emplace_back("log.tensorboard: true");
+  if (!lines.empty()) return lines_of(join(lines, "' and '"));
+  if (value == "all") return rule_of("log.tensorboard, and projects as log.wandb and log.mlflow");
+  return nothing_as("the console line and metrics.jsonl are there without a key");
+}
+
 ForeignAdvice always_sampled(const std::string& value, const ForeignContext&) {
   return is_true(value) ? nothing_as("training always samples") : ForeignAdvice();
 }
@@ -74,7 +91,8 @@ ForeignAdvice zero_is_off(const std::string& value, const ForeignContext&) {
 ForeignAdvice one_file(const std::string& value, const ForeignContext&) {
   if (is_off(value) || value == "[]") return nothing_as("no file is named");
   if (value.front() != '[') return value_of(value);
-  if (value.find(',') != std::string::npos) return {};
+  if (value.find(',') != std::string::npos)
+    return rule_of("one file, folder or pattern: put the files into one folder");
   std::string inside(trim(std::string_view(value).substr(1, value.size() - 2)));
   std::erase_if(inside, [](char letter) { return letter == '"' || letter == '\''; });
   return value_of(inside);
@@ -275,6 +293,31 @@ ForeignAdvice reward_url(const std::string& value, const ForeignContext&) {
   return lines_of(cat("reward: [{type: http, url: \"", value, "\"}]"));
 }
 
+ForeignAdvice project_of_tracker(const std::string&, const ForeignContext& context) {
+  const YamlNode* trackers = context.root.find("report_to");
+  if (trackers != nullptr) return nothing_as("it is the name that report_to gives");
+  return rule_of("the project's name, where the run is to go to wandb");
+}
+
+ForeignAdvice adapters(const std::string& value, const ForeignContext& context) {
+  if (is_false(value)) return nothing_as("all weights train where lora.rank is not set");
+  if (count_of(context.root, {"lora_r"})) return nothing_as("lora_r says it");
+  return rule_of("a rank above 0 (lora_r, whose default there is 16)");
+}
+
+ForeignAdvice offloads(const std::string& value, const ForeignContext&) {
+  return is_false(value)
+             ? nothing_as("it is off here too; train.offload and plans say what leaves the device")
+             : ForeignAdvice();
+}
+
+// TRL's functions; several, or one that is a name.
+ForeignAdvice reward_functions(const std::string& value, const ForeignContext&) {
+  if (is_null(value)) return nothing_as("there is no function of yours");
+  return rule_of(
+      "a list of entries such as {type: python, path: FILE.py, function: NAME}, one for each");
+}
+
 ForeignAdvice reward_function(const std::string& value, const ForeignContext& context) {
   if (is_null(value)) return nothing_as("there is no function of yours");
   if (value.front() == '[') return {};
@@ -302,13 +345,17 @@ ForeignAdvice resume(const std::string& value, const ForeignContext&) {
   return value_of(is_off(value) ? "none" : value);
 }
 
-ForeignAdvice save_strategy(const std::string& value, const ForeignContext&) {
+ForeignAdvice save_strategy(const std::string& value, const ForeignContext& context) {
   if (value == "no") return lines_of("checkpoint.every_steps: 0' and 'checkpoint.every_minutes: 0");
   if (value == "best") return rule_of("checkpoint.keep_best with the name of a metric");
+  if (value == "steps" && count_of(context.root, {"save_steps"}))
+    return nothing_as("save_steps says how often");
   return rule_of("the number of steps itself (save_steps)");
 }
 
-ForeignAdvice eval_strategy(const std::string& value, const ForeignContext&) {
+ForeignAdvice eval_strategy(const std::string& value, const ForeignContext& context) {
+  if (value == "steps" && count_of(context.root, {"eval_steps"}))
+    return nothing_as("eval_steps says how often");
   return value == "no" ? value_of("0") : rule_of("the number of steps itself (eval_steps)");
 }
 

@@ -39,6 +39,10 @@ namespace key_advice {
 
 // Switches and names.
 ForeignAdvice no_conversion(const std::string& value, const ForeignContext& context);
+ForeignAdvice trackers(const std::string& value, const ForeignContext& context);
+ForeignAdvice project_of_tracker(const std::string& value, const ForeignContext& context);
+ForeignAdvice adapters(const std::string& value, const ForeignContext& context);
+ForeignAdvice offloads(const std::string& value, const ForeignContext& context);
 ForeignAdvice always_sampled(const std::string& value, const ForeignContext& context);
 ForeignAdvice sampled_evaluation(const std::string& value, const ForeignContext& context);
 ForeignAdvice temperature_of_evaluation(const std::string& value, const ForeignContext& context);
@@ -117,6 +121,7 @@ ForeignAdvice learned_turns(const std::string& value, const ForeignContext& cont
 ForeignAdvice template_argument(const std::string& value, const ForeignContext& context);
 ForeignAdvice reward_model_entry(const std::string& value, const ForeignContext& context);
 ForeignAdvice reward_url(const std::string& value, const ForeignContext& context);
+ForeignAdvice reward_functions(const std::string& value, const ForeignContext& context);
 ForeignAdvice reward_function(const std::string& value, const ForeignContext& context);
 ForeignAdvice function_of_entry(const std::string& value, const ForeignContext& context);
 ForeignAdvice resume(const std::string& value, const ForeignContext& context);

@@ -20,7 +20,7 @@ std::vector<KeyFamily> not_priced() {  // NOLINT(size)
        "*.entropy_checkpointing", "*.calculate_entropy", "*.calculate_sum_pi_squared"},
       &out);
   add("sequences are planned packed, without padding",
-      {"*.use_remove_padding", "*.pad_to_length*", "*.pad_bshd_to_minibatch_max", "*.use_thd",
+      {"*.pad_to_length*", "*.pad_bshd_to_minibatch_max", "*.use_thd",
        "*.max_seqlen_per_dp_cp_rank", "*.dynamic_context_parallel", "*.use_prefix_grouper"},
       &out);
   add("activations stay on the devices in every plan",
@@ -92,6 +92,8 @@ std::vector<KeyFamily> not_priced() {  // NOLINT(size)
 
 std::vector<KeyFamily> without_effect() {  // NOLINT(size)
   std::vector<KeyFamily> out;
+  add("sequences are planned packed, as True says; with False verl computes padding too",
+      {"*.use_remove_padding"}, &out);
   add("what is learnt, not what it costs",
       {"*.optim.*",
        "*.optim",
