@@ -53,7 +53,8 @@ EXAMPLES = {
     "coef_in_loss": [], "coef_in_reward": [], "kl_estimator_in_loss": ["low_var_kl"], "kl_estimator_in_reward": ["kl"],
     "kl_controller": [], "adaptive_target": ["6"], "adaptive_only": [], "truncation_of_sequence": ["keep_end", "keep_start"],
     "sampling_strategy": ["sequential"], "function_of_entry": [], "buffer_length": [], "device_name": ["cuda"],
-    "always_sampled": ["true"], "sampled_evaluation": ["false"], "temperature_of_evaluation": [],
+    "trackers": ["tensorboard", "wandb"], "project_of_tracker": ["sorting"], "adapters": ["true"], "offloads": ["true", "false"],
+    "reward_functions": ["my_rewards.py"], "always_sampled": ["true"], "sampled_evaluation": ["false"], "temperature_of_evaluation": [],
     "zero_of_all": ["3"], "zero_group": ["8"], "sharded": ["true"], "colocated": ["true", "false"], "no_conversion": [],
 }
 # Names of theirs in place of those above, where a framework has its own.
