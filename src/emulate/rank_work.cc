@@ -115,7 +115,7 @@ void add_call(const Program& program, const StepPrices& prices, CallId id, RankW
     if (work.generates) {
       add_rounds(program, prices, out->rank, &work);
     } else {
-      work.ops = expand(program, id, out->rank, prices.deal(id, part));
+      work.ops = expand(program, id, out->rank, prices.deal(id, part), part);
     }
   }
 }

@@ -270,6 +270,21 @@ Status verify_waits(const Expansion& e) {
   return ok_status();
 }
 
+// The end of an inference call: its ranks agree once, where what one gave is of use to others.
+Status verify_end(const CallFrame& frame, const Expansion& e) {
+  const auto over = ends_alike(frame);
+  for (size_t i = 0; i < e.ops.size(); ++i) {
+    if (e.ops[i].run != OpKind::kCall) return wrong(e, i, "is not executed by the call");
+    if (e.ops[i].kind != OpKind::kAgree) continue;
+    if (!over || i + 1 < e.ops.size()) return wrong(e, i, "is out of its place");
+    if (e.groups[e.ops[i].group].kind != *over)
+      return wrong(e, i, cat("is not over the ", group_kind_name(*over), " group"));
+  }
+  const bool agrees = !e.ops.empty() && e.ops.back().kind == OpKind::kAgree;
+  const bool absent = frame.early && e.ops.empty();
+  return agrees || absent || !over ? ok_status() : left_out(e, 0, "the ranks do not agree at its end");
+}
+
 // Whether two optimizer steps do the same beside their passes, so that one of them need be looked
 // at.
 bool same_sums(const Expansion& e, int32_t a, int32_t b) {
@@ -342,8 +357,7 @@ Status verify_ops_of(const CallFrame& frame, DeviceId rank, const Deal& deal,
   for (const MiniBatch& minibatch : deal.minibatches)
     batches.push_back(std::ssize(minibatch.micro_batches[own.at.dp_rank]));
   BRAID_TRY(Passes(own, trains, 0, std::move(batches)).verify());
-  for (size_t i = 0; !trains && i < own.ops.size(); ++i)
-    if (own.ops[i].run != OpKind::kCall) return wrong(own, i, "is not executed by the call");
+  if (!trains) BRAID_TRY(verify_end(frame, own));
   BRAID_TRY(verify_gathers(frame, own));
   BRAID_TRY(verify_waits(own));
   if (trains) BRAID_TRY(verify_updates(frame, own, static_cast<int32_t>(deal.minibatches.size())));

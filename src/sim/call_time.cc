@@ -228,6 +228,11 @@ std::vector<RoundGroup> group_rounds(const std::vector<BatchRequest>& requests,
   return out;
 }
 
+bool ends_together(const CallCost& cost) {
+  const std::vector<Op>& ops = cost.stage(0).ops;
+  return !ops.empty() && ops.back().kind == OpKind::kAgree;
+}
+
 }  // namespace
 
 const std::vector<CallTimer::Rounds>& CallTimer::rounds(const Strategy& strategy, int64_t samples) {
@@ -255,7 +260,7 @@ CallTime CallTimer::generate_time(const Call& call, const CallCost& cost) {
       seconds += cost.rounds_s(group);
       rounds += group.rounds;
     }
-    seconds += static_cast<double>(agreements_in(0, rounds)) * cost.round_agreement_s();
+    seconds += static_cast<double>(agreements_in(0, rounds)) * cost.agreements_s();
     out.total_s = std::max(out.total_s, seconds);
   }
   out.stages.assign(cost.strategy().pp, {0, out.total_s, out.total_s});
@@ -283,6 +288,10 @@ CallTime CallTimer::infer_time(const Call& call, const CallPlan& plan, const Cal
     }
     before = batches;
   }
+  if (!ends_together(cost)) return out;
+  out.joint = true;
+  out.total_s += cost.agreements_s();
+  for (StageTime& stage : out.stages) stage.end_s = out.total_s;
   return out;
 }
 
