@@ -28,8 +28,8 @@ class ReplicaRound : public EngineRanks, private PassEnds {
   // The ops of a round, and of the agreement after it.
   Result<EngineRound> round(Model& model, const EngineBatch& batch, const std::vector<KvLayer>& kv,
                             int64_t due, const DrawTokens& draw) override;
-  // Every kRoundsBetweenAgreements rounds the ranks compare what they have drawn so far; where free
-  // memory is known they also agree after every round on whether it ran out.
+  // Every kRoundsBetweenAgreements rounds the ranks compare what they have drawn so far; after a
+  // round without tokens they agree on whether memory ran out (agreements_in()).
   Status agree(EngineRound* round) override;
   Result<bool> any(bool here, const std::string& what) override;
   bool leads() const override { return replica_.index() == 0; }
@@ -39,7 +39,7 @@ class ReplicaRound : public EngineRanks, private PassEnds {
       : frame_(frame), rank_(rank), replica_(replica), everyone_(everyone) {}
 
   Status sample(Model& model, ModelPass& pass, const DrawTokens& draw, EngineRound* out);
-  Status tell(const OpGroup& group, std::vector<SampledToken>* drawn);
+  Status tell(const OpGroup& group, EngineRound* out);
   uint64_t seen_with(const std::vector<SampledToken>& drawn) const;
   Result<bool> compare(uint64_t seen, bool ran_out);
 

@@ -55,10 +55,12 @@ Expansion expand(const Program& program, CallId call, DeviceId rank, const Deal&
                  SamplePart part = SamplePart::kAll);
 
 // Ranks of a generation replica agree after so many rounds, counted from the begin of the call,
-// that they have drawn the same tokens.
+// that they have drawn the same tokens, whether free memory is known or not.
 inline constexpr int64_t kRoundsBetweenAgreements = 64;
-// How often they do in `rounds` rounds after the first `before`.
-inline int64_t agreements_in(int64_t before, int64_t rounds) {
+// How often they do in `rounds` rounds after the first `before`, in each of which so many sequences
+// get a token. A rank that lacks memory says so with the tokens; where there is none they agree.
+inline int64_t agreements_in(int64_t before, int64_t rounds, int64_t due) {
+  if (due == 0) return rounds;
   return (before + rounds) / kRoundsBetweenAgreements - before / kRoundsBetweenAgreements;
 }
 

@@ -282,7 +282,8 @@ Status verify_end(const CallFrame& frame, const Expansion& e) {
   }
   const bool agrees = !e.ops.empty() && e.ops.back().kind == OpKind::kAgree;
   const bool absent = frame.early && e.ops.empty();
-  return agrees || absent || !over ? ok_status() : left_out(e, 0, "the ranks do not agree at its end");
+  return agrees || absent || !over ? ok_status()
+                                   : left_out(e, 0, "the ranks do not agree at its end");
 }
 
 // Whether two optimizer steps do the same beside their passes, so that one of them need be looked

@@ -47,6 +47,7 @@ struct RoundGroup {
   double cached_tokens = 0;   // of the sequences that decoded, over all rounds
   double prefill_tokens = 0;  // over all rounds
   int64_t pages = 0;          // of cache, the most that one of them held
+  int64_t agreements = 0;     // of the replica's ranks, after them
 };
 
 class CallCost {

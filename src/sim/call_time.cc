@@ -215,9 +215,12 @@ class TrainTimes {
 std::vector<RoundGroup> group_rounds(const std::vector<BatchRequest>& requests,
                                      const BatchOptions& options) {
   std::map<int64_t, RoundGroup> groups;
+  int64_t before = 0;
   run_batches(requests, options, [&](const BatchRound& round) {
     RoundGroup& group = groups[round.decoding];
     group.rounds += round.rounds;
+    group.agreements += agreements_in(before, round.rounds, round.due);
+    before += round.rounds;
     group.decoding = round.decoding;
     group.cached_tokens += static_cast<double>(round.cached_tokens);
     group.prefill_tokens += static_cast<double>(round.prefill_tokens);
@@ -255,12 +258,8 @@ CallTime CallTimer::generate_time(const Call& call, const CallCost& cost) {
   out.joint = true;
   for (const Rounds& replica : rounds(cost.strategy(), call_samples(*problem_, call))) {
     double seconds = 0;
-    int64_t rounds = 0;
-    for (const RoundGroup& group : replica) {
-      seconds += cost.rounds_s(group);
-      rounds += group.rounds;
-    }
-    seconds += static_cast<double>(agreements_in(0, rounds)) * cost.agreements_s();
+    for (const RoundGroup& group : replica)
+      seconds += cost.rounds_s(group) + static_cast<double>(group.agreements) * cost.agreements_s();
     out.total_s = std::max(out.total_s, seconds);
   }
   out.stages.assign(cost.strategy().pp, {0, out.total_s, out.total_s});

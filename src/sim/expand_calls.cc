@@ -125,8 +125,8 @@ void StepSimulation::expand_passes(CallId id, SamplePart part) {
       }
       add_stage_messages(std::move(replica));
     }
-    finish_minibatch(&call.stages, {OpKind::kCall, OpKind::kPasses, OpKind::kReduce,
-                                    OpKind::kAgree, OpKind::kUpdate, OpKind::kAllGather});
+    finish_minibatch(&call.stages, {OpKind::kCall, OpKind::kPasses, OpKind::kReduce, OpKind::kAgree,
+                                    OpKind::kUpdate, OpKind::kAllGather});
   }
   end_runs(call);
 }
