@@ -62,10 +62,10 @@ Result<std::unique_ptr<EngineRanks>> CallWork::generation(CallId call) const {
   const CallFrame frame = rows_.frame(call);
   // Ops of all rounds are alike: one look at them, which have the shape of no deal.
   VerifiedShapes& verified = verified_[{call, false, false}];
-  if (verified.empty()) BRAID_TRY(verify_round_of(frame, self(), {1, 2, true, {1, 2}}));
+  if (verified.empty() && !change_) BRAID_TRY(verify_round_of(frame, self(), {1, 2, true, {1, 2}}));
   verified.insert(DealShape());
   return std::unique_ptr<EngineRanks>(
-      ReplicaRound::create(frame, self(), models_.groups(call), *everyone_));
+      ReplicaRound::create(frame, self(), models_.groups(call), *everyone_, change_));
 }
 
 }  // namespace braid::inline passes

@@ -50,10 +50,11 @@ std::vector<TokenBatch> cut_batch(const TokenBatch& batch, int stages) {
 }  // namespace
 
 std::unique_ptr<ReplicaRound> ReplicaRound::create(const CallFrame& frame, DeviceId rank,
-                                                   const CallGroups& groups,
-                                                   Communicator& everyone) {
+                                                   const CallGroups& groups, Communicator& everyone,
+                                                   ChangeOps change) {
   BRAID_CHECK(groups.replica != nullptr, "a replica of one rank needs no messages");
-  return std::unique_ptr<ReplicaRound>(new ReplicaRound(frame, rank, *groups.replica, everyone));
+  return std::unique_ptr<ReplicaRound>(
+      new ReplicaRound(frame, rank, *groups.replica, everyone, std::move(change)));
 }
 
 Result<EngineRound> ReplicaRound::round(Model& model, const EngineBatch& batch,
@@ -67,6 +68,7 @@ Result<EngineRound> ReplicaRound::round(Model& model, const EngineBatch& batch,
   work.sampling = batch.sampling;
   for (const TokenBatch& each : batches_) work.batches.push_back(each.tokens_T.size(0));
   ops_ = expand(frame_, rank_, work);
+  if (change_) change_(&ops_);
   ModelPass pass(model, &everyone_, nullptr);
   pass.use_caches(kv);
   pass.tell_shortage();
@@ -81,8 +83,9 @@ Result<EngineRound> ReplicaRound::round(Model& model, const EngineBatch& batch,
       BRAID_TRY(pass.run(op, ops_.bodies[op.body], *this));
     } else if (op.kind == OpKind::kSample) {
       failed_ = sample(model, pass, draw, &out);
-      check_.expect(ops_.groups[op.group], OpKind::kAllGather,
-                    gathered_bytes(model, gathered_rows_), gathered_rows_ > 0 ? 1 : 0);
+      if (gathered_rows_ > 0)
+        check_.expect(ops_.groups[op.group], OpKind::kAllGather,
+                      gathered_bytes(model, gathered_rows_), 1);
     } else {
       BRAID_CHECK(op.kind == OpKind::kBroadcast,
                   cat(op_kind_name(op.kind), " is no part of a round"));
@@ -151,8 +154,10 @@ Status ReplicaRound::sample(Model& model, ModelPass& pass, const DrawTokens& dra
       if (!is_out_of_memory(error)) throw;
       pass.give_up(*this, what_ran_out(error));
     }
-  out->ran_out = true;
-  if (model.options().tensor_parallel.communicator == nullptr) return ok_status();
+  if (model.options().tensor_parallel.communicator == nullptr) {
+    out->ran_out = true;
+    return ok_status();
+  }
   BRAID_ASSIGN(DrawnTokens told, draw({}));
   return take(std::move(told));
 }

@@ -101,7 +101,9 @@ class Expander {
     }
     micro_batch_ = 0;
     if (out_.at.stage == s_.pp - 1) {
+      const int32_t computed = last();
       Op& sample = append(OpKind::kSample);
+      sample.after[0] = computed;
       if (s_.tp > 1) {
         sample.group = group(GroupKind::kTensor);
         out_.sampling = list_draw({sample.group, s_.tp}, vocabulary(), round.sampling);
@@ -111,7 +113,8 @@ class Expander {
     const int32_t replica = group(GroupKind::kReplica);
     if (s_.pp > 1) collective(OpKind::kBroadcast, replica, rows * kTokenBytes, -1);
     run_ = OpKind::kAgree;
-    if (round.agrees && s_.tp * s_.pp > 1) agree(replica, kRoundAgreementBytes);
+    if (round.agrees && s_.tp * s_.pp > 1)
+      collective(OpKind::kAgree, replica, kRoundAgreementBytes, -1);
     return std::move(out_);
   }
 
@@ -152,10 +155,6 @@ class Expander {
     return index;
   }
 
-  void agree(int32_t group, double bytes) {
-    Op& op = append(OpKind::kAgree);
-    op.group = group, op.bytes = bytes;
-  }
   Op& collective(OpKind kind, int32_t group, double bytes, int32_t what) {
     const int32_t before = last();
     Op& op = append(kind);

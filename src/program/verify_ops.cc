@@ -262,11 +262,14 @@ Status verify_return(const CallFrame& frame, const Expansion& e, int32_t minibat
   return ok_status();
 }
 
-// Collectives outside of passes read what the ops before them gave.
+// Collectives outside of passes, and draws, read what the ops before them gave.
 Status verify_waits(const Expansion& e) {
-  for (size_t i = 1; i < e.ops.size(); ++i)
-    if (e.ops[i].group >= 0 && e.ops[i].after[0] != static_cast<int32_t>(i) - 1)
+  for (size_t i = 1; i < e.ops.size(); ++i) {
+    const Op& op = e.ops[i];
+    const bool reads = op.group >= 0 || op.kind == OpKind::kSample;
+    if (reads && op.after[0] != static_cast<int32_t>(i) - 1)
       return wrong(e, i, "does not wait for the op before it");
+  }
   return ok_status();
 }
 
@@ -403,6 +406,7 @@ Status verify_round_of(const CallFrame& frame, DeviceId rank, const RoundWork& r
   const Expansion& own = ops(rank);
   const int64_t batches = std::max<int64_t>(1, std::ssize(round.batches));
   BRAID_TRY(Passes(own, false, -1, {batches}).verify());
+  BRAID_TRY(verify_waits(own));
   BRAID_TRY(verify_meetings(frame, own, ops));
   const auto expect = [&](OpKind kind, int64_t number) {
     const auto count = std::count_if(own.ops.begin(), own.ops.end(),
