@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <limits>
 
 namespace braid::inline batching {
 
@@ -27,9 +28,15 @@ struct SamplingNeeds {
 // not finite, f32, of which all take the largest; sums of the lanes of its open block, f32; sums of
 // its blocks and of its weights, number of those above 0, and token and weight of each candidate,
 // f64; where a row scans, what the rank found in its share, f64.
+//
+// A rank that lacks memory says so in their place, and what is drawn is of no use: it has a sum of
+// blocks below 0, finds a token that there is not, and of logits, where ranks gather them, gives
+// the least number first.
 inline constexpr int64_t kTopNumbers = 2;
 inline constexpr int64_t kSumNumbers = 3;
 inline constexpr int64_t kFoundNumbers = 3;
+inline constexpr double kLacksInSums = -1, kLacksInFound = -2;
+inline constexpr float kLacksInLogits = std::numeric_limits<float>::lowest();
 inline int64_t sum_numbers(const SamplingNeeds& needs) {
   return kSumNumbers + 2 * needs.candidates;
 }

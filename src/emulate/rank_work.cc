@@ -95,7 +95,8 @@ void add_rounds(const Program& program, const StepPrices& prices, DeviceId rank,
       work->id, replica.requests, replica.budget_tokens,
       [&](const BatchRound& round, double seconds, double agreement_s) {
         RoundWork of_round{round.prefill_tokens, round.decoding,
-                           agreements_in(rounds, round.rounds) > 0};
+                           agreements_in(rounds, round.rounds, round.due) > 0};
+        of_round.due = round.due;
         rounds += round.rounds;
         of_round.batches = even_batches(of_round, frame.where->strategy.pp);
         work->rounds.push_back({expand(frame, rank, of_round), seconds, agreement_s});
@@ -115,7 +116,7 @@ void add_call(const Program& program, const StepPrices& prices, CallId id, RankW
     if (work.generates) {
       add_rounds(program, prices, out->rank, &work);
     } else {
-      work.ops = expand(program, id, out->rank, prices.deal(id, part));
+      work.ops = expand(program, id, out->rank, prices.deal(id, part), part);
     }
   }
 }

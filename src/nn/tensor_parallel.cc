@@ -163,11 +163,13 @@ at::Tensor gather_columns(const at::Tensor& part_NU, int64_t columns,
   const at::Tensor mine =
       at::constant_pad_nd(part_NU, {0, widest - part_NU.size(1)}, 0).contiguous();
   const at::Tensor all = at::empty({group.tp_size, mine.size(0), widest}, mine.options());
+  const at::Tensor whole = at::empty({mine.size(0), columns}, mine.options());
   wait_or_throw(group.communicator->all_gather(all, mine, "logits"));
-  std::vector<at::Tensor> parts;
-  for (int64_t rank = 0; rank < group.tp_size; ++rank)
-    parts.push_back(all[rank].narrow(1, 0, units_of_rank(columns, {rank, group.tp_size}).size()));
-  return at::cat(parts, 1);
+  for (int rank = 0; rank < group.tp_size; ++rank) {
+    const IndexRange part = units_of_rank(columns, {rank, group.tp_size});
+    whole.narrow(1, part.begin, part.size()).copy_(all[rank].narrow(1, 0, part.size()));
+  }
+  return whole;
 }
 
 }  // namespace braid::inline nn

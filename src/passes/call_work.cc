@@ -13,8 +13,8 @@ Inferred inferred_of(const Call& call) {
 }  // namespace
 
 Result<Expansion> CallWork::ops_of(const CallFrame& frame, const Deal& deal, bool woven) const {
-  return verified_ops(frame, self(), deal, change_ ? nullptr : &verified_[{frame.call, woven}],
-                      change_);
+  return verified_ops(frame, self(), deal,
+                      change_ ? nullptr : &verified_[{frame.call, woven, frame.early}], change_);
 }
 
 Result<TrainWork> CallWork::training(CallId call, const Deal& deal) const {
@@ -33,7 +33,7 @@ Result<TrainWork> CallWork::training(CallId call, const Deal& deal) const {
   return work;
 }
 
-Result<InferWork> CallWork::inference(CallId call, const Deal& deal, bool alone) const {
+Result<InferWork> CallWork::inference(CallId call, const Deal& deal, SamplePart part) const {
   InferWork work;
   work.call = &program_.graph.calls[call.value];
   work.model = &models_.model(call);
@@ -43,6 +43,7 @@ Result<InferWork> CallWork::inference(CallId call, const Deal& deal, bool alone)
                         role->second.gradients;
   work.deal = &deal;
   work.frame = rows_.frame(call);
+  work.frame.early = part == SamplePart::kEarly;
   BRAID_ASSIGN(work.ops, ops_of(work.frame, deal, false));
   work.everyone = everyone_;
   work.needs = &needs_[call];
@@ -50,8 +51,8 @@ Result<InferWork> CallWork::inference(CallId call, const Deal& deal, bool alone)
   if (everyone_ == nullptr) return work;
   const CallGroups& groups = models_.groups(call);
   work.weights = groups.weights;
-  if (groups.weights != nullptr || groups.replica != nullptr) work.agrees = groups.call;
-  if (alone) work.agrees = groups.replica;
+  if (const auto over = ends_alike(work.frame))
+    work.agrees = *over == GroupKind::kCall ? groups.call : groups.replica;
   return work;
 }
 
@@ -60,11 +61,11 @@ Result<std::unique_ptr<EngineRanks>> CallWork::generation(CallId call) const {
     return std::unique_ptr<EngineRanks>();
   const CallFrame frame = rows_.frame(call);
   // Ops of all rounds are alike: one look at them, which have the shape of no deal.
-  VerifiedShapes& verified = verified_[{call, false}];
-  if (verified.empty()) BRAID_TRY(verify_round_of(frame, self(), {1, 2, true, {1, 2}}));
+  VerifiedShapes& verified = verified_[{call, false, false}];
+  if (verified.empty() && !change_) BRAID_TRY(verify_round_of(frame, self(), {1, 2, true, {1, 2}}));
   verified.insert(DealShape());
   return std::unique_ptr<EngineRanks>(
-      ReplicaRound::create(frame, self(), models_.groups(call), *everyone_));
+      ReplicaRound::create(frame, self(), models_.groups(call), *everyone_, change_));
 }
 
 }  // namespace braid::inline passes

@@ -4,6 +4,7 @@
 
 #include <map>
 #include <memory>
+#include <tuple>
 #include <utility>
 
 #include "passes/inference.h"
@@ -34,8 +35,8 @@ class CallWork {
   // Of a call that this rank takes part in, and a deal of its samples, which must outlive the work.
   // Errors: ops of the ranks that do not fit each other.
   Result<TrainWork> training(CallId call, const Deal& deal) const;
-  // `alone`: of data-parallel ranks that do not wait for the others of the call.
-  Result<InferWork> inference(CallId call, const Deal& deal, bool alone = false) const;
+  Result<InferWork> inference(CallId call, const Deal& deal,
+                              SamplePart part = SamplePart::kAll) const;
   // Null where this rank generates alone.
   Result<std::unique_ptr<EngineRanks>> generation(CallId call) const;
 
@@ -52,8 +53,9 @@ class CallWork {
   Communicator* everyone_;
   NeedsOfCalls& needs_;
   const ChangeOps change_;
-  // Lists that need no second look, by call and whether its passes are woven with another's.
-  mutable std::map<std::pair<CallId, bool>, VerifiedShapes> verified_;
+  // Lists that need no second look: by call, whether its passes are woven with another's, and
+  // whether they are those of its early part.
+  mutable std::map<std::tuple<CallId, bool, bool>, VerifiedShapes> verified_;
 };
 
 }  // namespace braid::inline passes

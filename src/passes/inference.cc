@@ -68,6 +68,14 @@ Result<bool> Inference::reserve(const InferWork& work) {
                       work.agrees);
 }
 
+Status Inference::execute(const Op& op, ModelPass& pass, InferredRows* out) {
+  if (op.kind != OpKind::kAgree)
+    return pass.run(op, work_.ops.bodies[op.body], *this).at(cat("micro-batch ", op.micro_batch));
+  BRAID_ASSIGN(out->ran_out,
+               on_any_rank(!pass.ran_out().empty(), work_.agrees, "memory of the call"));
+  return ok_status();
+}
+
 Result<InferredRows> Inference::run(InferWork work, const SampleStore& store) {
   abandon();  // what a failed call left
   work_ = std::move(work);
@@ -80,22 +88,21 @@ Result<InferredRows> Inference::run(InferWork work, const SampleStore& store) {
     pass.measure(*work_.needs, [&](int32_t micro_batch) {
       return micro_batch_tokens(*work_.deal, work_.ops, 0, micro_batch);
     });
+  InferredRows out;
   {
     const TransferCheck::Counting counting(check);
     for (const Op& op : work_.ops.ops) {
       const WorkSection section;
       count_instruction();
-      BRAID_TRY(
-          pass.run(op, work_.ops.bodies[op.body], *this).at(cat("micro-batch ", op.micro_batch)));
+      BRAID_TRY(execute(op, pass, &out));
       check.expect(work_.ops, op, pass.rows(op));
     }
     BRAID_TRY(pass.finish());
   }
-  if (pass.ran_out().empty()) check.settle("an infer call");
-  InferredRows out;
   out.why = pass.ran_out();
-  BRAID_ASSIGN(out.ran_out, on_any_rank(!out.why.empty(), work_.agrees, "memory of the call"));
-  if (out.ran_out) {
+  if (out.why.empty()) check.settle("an infer call");
+  if (out.ran_out || !out.why.empty()) {
+    out.ran_out = true;
     abandon();
     return out;
   }

@@ -40,7 +40,7 @@ struct InferWork {
   Expansion ops;
   Communicator* everyone = nullptr;  // for messages between stages
   Communicator* weights = nullptr;   // the ranks that bring weights together (ZeRO-3)
-  Communicator* agrees = nullptr;    // all ranks of the call, where they depend on each other
+  Communicator* agrees = nullptr;    // those who end alike (ends_alike()), or null
   bool keeps_packed = true;          // as in TrainWork
   PassNeeds* needs = nullptr;        // of the call
 };
@@ -80,6 +80,7 @@ class Inference : private PassEnds {
   }
   void drop() override;
   Rows rows_of_batch(int32_t micro_batch) const;
+  Status execute(const Op& op, ModelPass& pass, InferredRows* out);
 
   double temperature_;
   InferWork work_;

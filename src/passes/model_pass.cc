@@ -1,9 +1,12 @@
 #include "passes/model_pass.h"
 
+#include <ATen/Dispatch.h>
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/empty.h>
 #include <ATen/ops/empty_like.h>
 #include <ATen/ops/zeros.h>
+
+#include <limits>
 
 #include "base/text.h"
 #include "device/tensor_memory.h"
@@ -13,6 +16,13 @@ namespace {
 
 // Channels of the group of all ranks, behind those of one call's stages.
 constexpr int32_t kBesideAnother = 4;
+
+// Of a type, below all hidden states: in front of those that a rank gives which lacks memory.
+double least_number(at::ScalarType type) {
+  return AT_DISPATCH_FLOATING_TYPES_AND2(at::kHalf, at::kBFloat16, type, "least_number", [] {
+    return static_cast<double>(std::numeric_limits<scalar_t>::lowest());
+  });
+}
 
 std::string name_of(const Op& op) {
   return cat(op.channel == Channel::kActivations ? "hidden states" : "gradients of hidden states",
@@ -38,7 +48,7 @@ bool ModelPass::runs(OpKind kind) {
 
 Status ModelPass::run(const Op& op, const OpBody& body, PassEnds& ends) {
   if (ends.empty(op.micro_batch)) return pass_by(op, ends);
-  if (!ran_out_.empty()) return stand_in(op, body, ends);
+  if (gave_up_) return stand_in(op, body, ends);
   std::vector<int64_t> begun;
   for (const Communicator* group : groups_inside()) begun.push_back(group->begun());
   try {
@@ -86,6 +96,7 @@ std::vector<Communicator*> ModelPass::groups_inside() const {
 }
 
 void ModelPass::give_up(PassEnds& ends, const std::string& why) {
+  gave_up_ = true;
   ran_out_ = why;
   passages_.clear();
   losses_.clear();
@@ -112,6 +123,7 @@ Status ModelPass::stand_in(const Op& op, const OpBody& body, PassEnds& ends) {
                 at::TensorOptions(options.device).dtype(options.dtype));
   if (op.kind == OpKind::kReceive)
     return everyone_->receive(zeros, op.peer.value, pass_channel(op, beside_), name_of(op)).wait();
+  if (tells_) zeros.view(-1)[0].fill_(least_number(zeros.scalar_type()));
   sending_.emplace_back(
       zeros, everyone_->send(zeros, op.peer.value, pass_channel(op, beside_), name_of(op)));
   return ok_status();
@@ -196,6 +208,10 @@ Status ModelPass::receive(const Op& op, const OpBody& body, PassEnds& ends) {
     passage.out_gradient = room;
     return ok_status();
   }
+  if (tells_ && room.view(-1)[0].item<double>() == least_number(room.scalar_type())) {
+    give_up(ends, "");
+    return ok_status();
+  }
   if (body.trains) room.set_requires_grad(true);
   passage.in = room;
   return ok_status();
@@ -223,7 +239,7 @@ OpRows ModelPass::rows(const Op& op) const {
 Status ModelPass::finish() {
   for (auto& [data, pending] : sending_) BRAID_TRY(pending.wait());
   sending_.clear();
-  BRAID_CHECK(!ran_out_.empty() || (losses_.empty() && passages_.empty()),
+  BRAID_CHECK(gave_up_ || (losses_.empty() && passages_.empty()),
               "a micro-batch has not passed to its end");
   return ok_status();
 }

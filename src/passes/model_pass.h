@@ -6,7 +6,8 @@
 //
 // A rank whose memory runs out in an op drops what it holds of the pass and goes on with zeros: it
 // sends, receives and sums with the others as its list says, and computes nothing more. What the
-// pass gave is then of no use on any rank. Not thread-safe.
+// pass gave is then of no use on any rank. Its zeros may say so to the next stages, which then do
+// as it does. Not thread-safe.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -74,6 +75,9 @@ class ModelPass {
   // outlive this.
   void use_caches(const std::vector<KvLayer>& caches) { caches_ = &caches; }
 
+  // Activations of a rank that gives up say so, and a rank that receives such ones gives up too.
+  void tell_shortage() { tells_ = true; }
+
   // What run() takes: forwards, backwards, losses, sends and receives.
   static bool runs(OpKind kind);
   // Runs one op. With gradients iff the op's body trains.
@@ -84,8 +88,10 @@ class ModelPass {
   Status finish();
   // Of the micro-batch of an op that was run; none where it has no samples.
   OpRows rows(const Op& op) const;
-  // Why memory ran out in one of the ops; "" = it did not.
+  // Why memory ran out in one of the ops; "" = it did not, on this rank.
   const std::string& ran_out() const { return ran_out_; }
+  // Whether it has, here or in an earlier stage that said so.
+  bool gave_up() const { return gave_up_; }
   const HeldByPasses& held() const { return held_; }
 
  private:
@@ -115,6 +121,7 @@ class ModelPass {
   HeldByPasses held_;
   PassNeeds* needs_ = nullptr;
   std::function<int64_t(int32_t)> tokens_;
+  bool tells_ = false, gave_up_ = false;
   std::string ran_out_;
   std::map<int32_t, OpRows> rows_;  // by micro-batch
   std::map<Place, Passage> passages_;

@@ -50,17 +50,17 @@ std::vector<TokenBatch> cut_batch(const TokenBatch& batch, int stages) {
 }  // namespace
 
 std::unique_ptr<ReplicaRound> ReplicaRound::create(const CallFrame& frame, DeviceId rank,
-                                                   const CallGroups& groups,
-                                                   Communicator& everyone) {
+                                                   const CallGroups& groups, Communicator& everyone,
+                                                   ChangeOps change) {
   BRAID_CHECK(groups.replica != nullptr, "a replica of one rank needs no messages");
-  return std::unique_ptr<ReplicaRound>(new ReplicaRound(frame, rank, *groups.replica, everyone));
+  return std::unique_ptr<ReplicaRound>(
+      new ReplicaRound(frame, rank, *groups.replica, everyone, std::move(change)));
 }
 
 Result<EngineRound> ReplicaRound::round(Model& model, const EngineBatch& batch,
                                         const std::vector<KvLayer>& kv, int64_t due,
                                         const DrawTokens& draw) {
-  const bool limited = free_tensor_bytes(model.options().device).has_value();
-  const bool agrees = agreements_in(rounds_, 1) > 0 || limited;
+  const bool agrees = agreements_in(rounds_, 1, due) > 0;
   ++rounds_;
   batches_ = cut_batch(batch.tokens, frame_.where->strategy.pp);
   RoundWork work{batch.prefill_tokens, batch.decoding, agrees};
@@ -68,8 +68,10 @@ Result<EngineRound> ReplicaRound::round(Model& model, const EngineBatch& batch,
   work.sampling = batch.sampling;
   for (const TokenBatch& each : batches_) work.batches.push_back(each.tokens_T.size(0));
   ops_ = expand(frame_, rank_, work);
+  if (change_) change_(&ops_);
   ModelPass pass(model, &everyone_, nullptr);
   pass.use_caches(kv);
+  pass.tell_shortage();
   check_ = TransferCheck(frame_, model, false);
   const TransferCheck::Counting counting(check_);
   EngineRound out;
@@ -81,12 +83,13 @@ Result<EngineRound> ReplicaRound::round(Model& model, const EngineBatch& batch,
       BRAID_TRY(pass.run(op, ops_.bodies[op.body], *this));
     } else if (op.kind == OpKind::kSample) {
       failed_ = sample(model, pass, draw, &out);
-      check_.expect(ops_.groups[op.group], OpKind::kAllGather,
-                    gathered_bytes(model, gathered_rows_), gathered_rows_ > 0 ? 1 : 0);
+      if (gathered_rows_ > 0)
+        check_.expect(ops_.groups[op.group], OpKind::kAllGather,
+                      gathered_bytes(model, gathered_rows_), 1);
     } else {
       BRAID_CHECK(op.kind == OpKind::kBroadcast,
                   cat(op_kind_name(op.kind), " is no part of a round"));
-      BRAID_TRY(tell(ops_.groups[op.group], &out.drawn));
+      BRAID_TRY(tell(ops_.groups[op.group], &out));
     }
     OpRows rows = pass.rows(op);
     rows.drawn = due;
@@ -95,8 +98,9 @@ Result<EngineRound> ReplicaRound::round(Model& model, const EngineBatch& batch,
   BRAID_TRY(pass.finish());
   drop();
   out.why = pass.ran_out();
-  // Nobody asks: the others go on.
-  if (!agrees && !out.why.empty()) return Status(Code::kOutOfMemory, out.why);
+  if (due == 0) out.ran_out = pass.gave_up();
+  // Nobody knows: the others go on.
+  if (!out.ran_out && pass.gave_up()) return Status(Code::kOutOfMemory, out.why);
   return out;
 }
 
@@ -105,7 +109,7 @@ Status ReplicaRound::agree(EngineRound* round) {
   for (const Op& op : ops_.ops)
     if (op.run == OpKind::kAgree) {
       const TransferCheck::Counting counting(check_);
-      BRAID_ASSIGN(round->ran_out, compare(seen, !round->why.empty()));
+      BRAID_ASSIGN(round->ran_out, compare(seen, round->ran_out));
       check_.expect(ops_, op, {});
     }
   if (round->ran_out) return ok_status();
@@ -128,41 +132,52 @@ Status ReplicaRound::outputs(int32_t, const at::Tensor& hidden_TH) {
 
 Result<at::Tensor> ReplicaRound::loss(int32_t) { BRAID_CHECK(false, "a round has no loss"); }
 
-// A rank whose memory runs out, or has run out, does with the others what drawing does.
+// A rank whose memory runs out, or has run out, does with the others what drawing does, and tells
+// them.
 Status ReplicaRound::sample(Model& model, ModelPass& pass, const DrawTokens& draw,
                             EngineRound* out) {
   gathered_rows_ = 0;
   if (out->drawn.empty()) return ok_status();
-  if (pass.ran_out().empty()) try {
+  const auto take = [&](DrawnTokens drawn) {
+    gathered_rows_ = drawn.gathered_rows;
+    out->ran_out = drawn.ran_out;
+    if (!drawn.ran_out) out->drawn = std::move(drawn.tokens);
+    return ok_status();
+  };
+  if (!pass.gave_up()) try {
       const at::Tensor hidden = hidden_.size() == 1 ? hidden_.front() : at::cat(hidden_);
       BRAID_ASSIGN(DrawnTokens drawn, draw(hidden));
-      gathered_rows_ = drawn.gathered_rows;
-      out->drawn = std::move(drawn.tokens);
-      return ok_status();
+      return take(std::move(drawn));
     } catch (const CommunicationFailure&) {
       throw;
     } catch (const std::exception& error) {
       if (!is_out_of_memory(error)) throw;
       pass.give_up(*this, what_ran_out(error));
     }
-  // The others may fail to draw from zeros; they learn that this round is none.
-  if (model.options().tensor_parallel.communicator != nullptr) (void)draw({});
-  return ok_status();
+  if (model.options().tensor_parallel.communicator == nullptr) {
+    out->ran_out = true;
+    return ok_status();
+  }
+  BRAID_ASSIGN(DrawnTokens told, draw({}));
+  return take(std::move(told));
 }
 
 Result<bool> ReplicaRound::any(bool here, const std::string& what) {
   return on_any_rank(here, &replica_, what);
 }
-// A double holds a token and an f32 exactly.
-Status ReplicaRound::tell(const OpGroup& group, std::vector<SampledToken>* drawn) {
-  const auto count = static_cast<int64_t>(drawn->size());
+// A double holds a token and an f32 exactly. Of a round in which memory ran out the tokens are -1.
+Status ReplicaRound::tell(const OpGroup& group, EngineRound* out) {
+  const auto count = static_cast<int64_t>(out->drawn.size());
   const at::Tensor numbers = at::empty({count, 2}, at::kDouble);
   double* values = numbers.mutable_data_ptr<double>();
-  for (int64_t i = 0; i < count; ++i)
-    values[2 * i] = (*drawn)[i].token, values[2 * i + 1] = (*drawn)[i].logprob;
+  for (int64_t i = 0; i < count; ++i) {
+    values[2 * i] = out->ran_out ? -1 : out->drawn[i].token;
+    values[2 * i + 1] = out->drawn[i].logprob;
+  }
   BRAID_TRY(replica_.broadcast(numbers, group.members.front().value, "tokens of a round").wait());
   for (int64_t i = 0; i < count; ++i)
-    (*drawn)[i] = {static_cast<int32_t>(values[2 * i]), static_cast<float>(values[2 * i + 1])};
+    out->drawn[i] = {static_cast<int32_t>(values[2 * i]), static_cast<float>(values[2 * i + 1])};
+  out->ran_out = count > 0 && values[0] < 0;
   return ok_status();
 }
 

@@ -6,12 +6,13 @@
 
 #include <memory>
 #include <optional>
+#include <utility>
 #include <vector>
 
 #include "comm/communicator.h"
 #include "passes/model_pass.h"
 #include "passes/transfer_check.h"
-#include "program/expand.h"
+#include "program/verify_ops.h"
 #include "rollout/engine.h"
 #include "samples/call_groups.h"
 
@@ -21,25 +22,31 @@ class ReplicaRound : public EngineRanks, private PassEnds {
  public:
   // `rank` is one of the call's; `everyone` carries the messages between stages. REQUIRES: the
   // replica has several ranks; what the frame and the groups point to, and `everyone`, outlive
-  // this; and the ops of the ranks fit each other (verify_round_of()).
+  // this; and the ops of the ranks fit each other (verify_round_of()). `change`: as CallWork's.
   static std::unique_ptr<ReplicaRound> create(const CallFrame& frame, DeviceId rank,
-                                              const CallGroups& groups, Communicator& everyone);
+                                              const CallGroups& groups, Communicator& everyone,
+                                              ChangeOps change = {});
 
   // The ops of a round, and of the agreement after it.
   Result<EngineRound> round(Model& model, const EngineBatch& batch, const std::vector<KvLayer>& kv,
                             int64_t due, const DrawTokens& draw) override;
-  // Every kRoundsBetweenAgreements rounds the ranks compare what they have drawn so far; where free
-  // memory is known they also agree after every round on whether it ran out.
+  // Every kRoundsBetweenAgreements rounds the ranks compare what they have drawn so far; after a
+  // round without tokens they agree on whether memory ran out (agreements_in()).
   Status agree(EngineRound* round) override;
   Result<bool> any(bool here, const std::string& what) override;
   bool leads() const override { return replica_.index() == 0; }
 
  private:
-  ReplicaRound(const CallFrame& frame, DeviceId rank, Communicator& replica, Communicator& everyone)
-      : frame_(frame), rank_(rank), replica_(replica), everyone_(everyone) {}
+  ReplicaRound(const CallFrame& frame, DeviceId rank, Communicator& replica, Communicator& everyone,
+               ChangeOps change)
+      : frame_(frame),
+        rank_(rank),
+        replica_(replica),
+        everyone_(everyone),
+        change_(std::move(change)) {}
 
   Status sample(Model& model, ModelPass& pass, const DrawTokens& draw, EngineRound* out);
-  Status tell(const OpGroup& group, std::vector<SampledToken>* drawn);
+  Status tell(const OpGroup& group, EngineRound* out);
   uint64_t seen_with(const std::vector<SampledToken>& drawn) const;
   Result<bool> compare(uint64_t seen, bool ran_out);
 
@@ -55,6 +62,7 @@ class ReplicaRound : public EngineRanks, private PassEnds {
   const DeviceId rank_;
   Communicator& replica_;
   Communicator& everyone_;
+  const ChangeOps change_;
   int64_t rounds_ = 0;
   uint64_t seen_ = 0;  // hash of the tokens of all rounds so far
   // Of the open round.

@@ -23,6 +23,7 @@ struct Requests {
   uint64_t seed = 5;
   int64_t top_k = 0;
   double top_p = 1;
+  int64_t max_batch_tokens = 2048;
 };
 
 // Runs an engine until it is drained or fails; the tokens of its samples, or the failure. Counts
@@ -32,6 +33,7 @@ Result<std::vector<std::vector<int32_t>>> tokens_of(Model& model, EngineRanks* r
                                                     int64_t* cuts = nullptr) {
   EngineOptions options;
   options.max_concurrent = requests.max_concurrent;
+  options.max_batch_tokens = requests.max_batch_tokens;
   options.ranks = ranks;
   BRAID_ASSIGN(const std::unique_ptr<Engine> engine, Engine::create(model, options));
   std::vector<std::vector<int32_t>> out(requests.count);
@@ -161,14 +163,17 @@ RANK_TEST(ReplicaRound, RanksThatDrawOtherTokensAreNoticed, 2) {
 
 // One rank lacks memory: both go on with less, to the same tokens.
 void expect_less_memory_suffices(World& world, const Strategy& strategy, int64_t short_rank,
-                                 double share = 0.9, int64_t vocab = 0) {
+                                 double share = 0.9, int64_t vocab = 0,
+                                 const Requests& requests = {}) {
   constexpr int64_t kRoomy = int64_t{1} << 40;
   count_tensor_memory();
   set_tensor_memory_limit(kRoomy);
   const auto replica = replica_of(world, strategy, vocab);
   const int64_t before = tensor_bytes();
   int64_t rise = 0, cuts = 0;
-  const auto run = [&] { return tokens_of(*replica->model, replica->round.get(), {}, &cuts); };
+  const auto run = [&] {
+    return tokens_of(*replica->model, replica->round.get(), requests, &cuts);
+  };
   const auto roomy = [&] {
     const PeakMeter meter(at::kCPU);  // of the packed copies of weights too
     const auto tokens = run();
@@ -197,6 +202,40 @@ RANK_TEST(ReplicaRound, ReplicaGoesOnWithLessWhereOneRankIsShort, 2) {
     expect_less_memory_suffices(world, slices, rank);
     // Most of it are packed weights, which one token needs too.
     expect_less_memory_suffices(world, slices, rank, 0.98, kLargeVocabulary);
+  }
+}
+
+// Also where prompts take several rounds, in which no token is drawn.
+RANK_TEST(ReplicaRound, ReplicaGoesOnWithLessInRoundsWithoutTokens, 2) {
+  Strategy stages, slices;
+  stages.pp = 2;
+  slices.tp = 2;
+  Requests pieces;
+  pieces.count = 5, pieces.new_tokens = 3, pieces.max_batch_tokens = 4;
+  for (const int64_t rank : {0, 1})
+    for (const Strategy& strategy : {stages, slices})
+      expect_less_memory_suffices(world, strategy, rank, 0.97, 0, pieces);
+}
+
+// Free memory is known or not: the ranks agree as often, and as the list's rule says.
+RANK_TEST(ReplicaRound, AgreesAsOftenWhereFreeMemoryIsKnown, 2) {
+  Strategy strategy;
+  strategy.pp = 2;
+  count_tensor_memory();
+  for (const int64_t limit : {int64_t{0}, int64_t{1} << 40}) {
+    set_tensor_memory_limit(limit);
+    const auto replica = replica_of(world, strategy);
+    TransferCounts counts;
+    const auto tokens = [&] {
+      const TransferWatch watch(&counts);
+      return tokens_of(*replica->model, replica->round.get(), {});
+    }();
+    set_tensor_memory_limit(0);
+    ASSERT_TRUE(tokens.ok()) << tokens.status().message();
+    int64_t agreements = 0;
+    for (const auto& [kind, count] : counts)
+      if (kind.transfer == Transfer::kAllReduce && kind.bytes == 24) agreements += count;
+    EXPECT_EQ(agreements, 2);  // two batches of requests, 70 rounds each
   }
 }
 

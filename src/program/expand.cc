@@ -16,8 +16,10 @@ using Kind = ScheduleOp::Kind;
 // What stages tell each other of a sequence: its token and the log-prob, in f64.
 constexpr double kTokenBytes = 16;
 // Of an update: the squares of gradients; what ranks decide alike (refusal, divergence and its
-// count, memory), in f64. Of a round: largest and smallest hash, and memory, in i64.
-constexpr double kSquaresBytes = 8, kUpdateAgreementBytes = 32, kRoundAgreementBytes = 24;
+// count, memory), in f64. Of a round: largest and smallest hash, and memory, in i64. Of inference:
+// memory, in i32.
+constexpr double kSquaresBytes = 8, kUpdateAgreementBytes = 32, kRoundAgreementBytes = 24,
+                 kInferAgreementBytes = 4;
 
 // Part `rank` of `count` of a slice.
 Interval part_of(const Interval& slice, int rank, int count) {
@@ -69,11 +71,13 @@ class Expander {
     return *this;
   }
 
-  Expansion bodies() { return std::move(out_); }
-
   Expansion infer(const Deal& deal) {
     minibatch_ = 0;
     pass(deal, 0);
+    // A replica that has nothing of the early part is not there.
+    const auto over = ends_alike(frame_);
+    if (over && !(frame_.early && out_.ops.empty()))
+      collective(OpKind::kAgree, group(*over), kInferAgreementBytes, -1);
     return std::move(out_);
   }
 
@@ -97,7 +101,9 @@ class Expander {
     }
     micro_batch_ = 0;
     if (out_.at.stage == s_.pp - 1) {
+      const int32_t computed = last();
       Op& sample = append(OpKind::kSample);
+      sample.after[0] = computed;
       if (s_.tp > 1) {
         sample.group = group(GroupKind::kTensor);
         out_.sampling = list_draw({sample.group, s_.tp}, vocabulary(), round.sampling);
@@ -107,7 +113,8 @@ class Expander {
     const int32_t replica = group(GroupKind::kReplica);
     if (s_.pp > 1) collective(OpKind::kBroadcast, replica, rows * kTokenBytes, -1);
     run_ = OpKind::kAgree;
-    if (round.agrees && s_.tp * s_.pp > 1) agree(replica, kRoundAgreementBytes);
+    if (round.agrees && s_.tp * s_.pp > 1)
+      collective(OpKind::kAgree, replica, kRoundAgreementBytes, -1);
     return std::move(out_);
   }
 
@@ -148,10 +155,6 @@ class Expander {
     return index;
   }
 
-  void agree(int32_t group, double bytes) {
-    Op& op = append(OpKind::kAgree);
-    op.group = group, op.bytes = bytes;
-  }
   Op& collective(OpKind kind, int32_t group, double bytes, int32_t what) {
     const int32_t before = last();
     Op& op = append(kind);
@@ -502,6 +505,14 @@ bool sums_copies(const Strategy& s) {
   return dense_copies(s) > 1 || dense_copies(s) * s.tp > s.ep * expert_tp(s);
 }
 
+std::optional<GroupKind> ends_alike(const CallFrame& frame) {
+  const Strategy& s = frame.where->strategy;
+  const bool replica = s.tp * s.cp * s.pp > 1, gathers = s.zero_stage == 3 && zero_ranks(s) > 1;
+  if (frame.kind == CallKind::kTrainStep || (!replica && !gathers)) return std::nullopt;
+  if (!frame.early) return GroupKind::kCall;
+  return replica ? std::optional(GroupKind::kReplica) : std::nullopt;
+}
+
 Schedule schedule_of(const Strategy& s, CallKind kind, int64_t micro_batches) {
   const auto m = static_cast<int32_t>(micro_batches);
   if (kind != CallKind::kTrainStep) return forward_only(s.pp, s.interleave, m);
@@ -516,7 +527,7 @@ GridPosition position_in(const CallPlacement& where, DeviceId rank) {
   return grid_position(where.strategy, found - devices.begin());
 }
 
-CallFrame call_frame(const Program& program, CallId call) {
+CallFrame call_frame(const Program& program, CallId call, SamplePart part) {
   const Call& entry = program.graph.calls[call.value];
   BRAID_CHECK(!program.calls.empty() && uses_model(entry), "call " + entry.name + " has no model");
   CallFrame out{call, entry.kind, &program.calls[call.value]};
@@ -524,6 +535,7 @@ CallFrame call_frame(const Program& program, CallId call) {
     if (model.role == entry.role) out.model = &model;
   BRAID_CHECK(out.model != nullptr, "role " + entry.role.value + " has no model");
   out.reads_vocabulary = reads_vocabulary(entry);
+  out.early = part == SamplePart::kEarly;
   const PlaceInPair place = place_in_pair(program, call);
   if (place.entry >= 0) out.fused = &program.fused[place.entry], out.of_pair = place.of_pair;
   return out;
@@ -538,18 +550,15 @@ CallFrame alone(CallFrame frame) {
   return frame;
 }
 
-Expansion expand_bodies(const CallFrame& frame, const GridPosition& at) {
-  return Expander(frame).at(at).bodies();
-}
-
 Expansion expand(const CallFrame& frame, DeviceId rank, const Deal& deal) {
   BRAID_CHECK(frame.kind != CallKind::kGenerate, "generation runs in rounds");
   return frame.kind == CallKind::kTrainStep
              ? Expander(frame).at(position_of(frame, rank)).train(deal)
              : Expander(frame).at(position_of(frame, rank)).infer(deal);
 }
-Expansion expand(const Program& program, CallId call, DeviceId rank, const Deal& deal) {
-  return expand(call_frame(program, call), rank, deal);
+Expansion expand(const Program& program, CallId call, DeviceId rank, const Deal& deal,
+                 SamplePart part) {
+  return expand(call_frame(program, call, part), rank, deal);
 }
 
 std::vector<int64_t> cut_round(const std::vector<int64_t>& tokens, int stages) {

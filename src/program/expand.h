@@ -2,6 +2,7 @@
 // executes or prices them. Pure; thread-safe.
 #pragma once
 
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -25,9 +26,10 @@ struct CallFrame {
   const FusedCalls* fused = nullptr;
   int of_pair = 0;
   bool reads_vocabulary = true;  // the call uses the head of a language model where it has one
+  bool early = false;  // the early part of a call: its replicas do not wait for each other
 };
 // REQUIRES: the call uses a model; compile(plan, problem) made the program.
-CallFrame call_frame(const Program& program, CallId call);
+CallFrame call_frame(const Program& program, CallId call, SamplePart part = SamplePart::kAll);
 // Whether a call uses the head of a language model: not where it asks for values alone.
 bool reads_vocabulary(const Call& call);
 // The same with the call's own order of passes.
@@ -39,20 +41,26 @@ GridPosition position_in(const CallPlacement& where, DeviceId rank);
 // expert layers.
 bool sums_copies(const Strategy& strategy);
 
+// The ranks that end an inference call alike: where some of them compute together, one that lacked
+// memory in its passes has given the others nothing of use, and all make them again, smaller. None
+// where every rank has its own.
+std::optional<GroupKind> ends_alike(const CallFrame& frame);
+
 // The forwards and backwards of one data-parallel rank.
 Schedule schedule_of(const Strategy& strategy, CallKind kind, int64_t micro_batches);
 
-// The bodies of a position's parts and their groups, without ops: what does not depend on a deal.
-Expansion expand_bodies(const CallFrame& frame, const GridPosition& at);
 // All ops of an inference or training call on a rank of its mesh.
 Expansion expand(const CallFrame& frame, DeviceId rank, const Deal& deal);
-Expansion expand(const Program& program, CallId call, DeviceId rank, const Deal& deal);
+Expansion expand(const Program& program, CallId call, DeviceId rank, const Deal& deal,
+                 SamplePart part = SamplePart::kAll);
 
 // Ranks of a generation replica agree after so many rounds, counted from the begin of the call,
-// that they have drawn the same tokens.
+// that they have drawn the same tokens, whether free memory is known or not.
 inline constexpr int64_t kRoundsBetweenAgreements = 64;
-// How often they do in `rounds` rounds after the first `before`.
-inline int64_t agreements_in(int64_t before, int64_t rounds) {
+// How often they do in `rounds` rounds after the first `before`, in each of which so many sequences
+// get a token. A rank that lacks memory says so with the tokens; where there is none they agree.
+inline int64_t agreements_in(int64_t before, int64_t rounds, int64_t due) {
+  if (due == 0) return rounds;
   return (before + rounds) / kRoundsBetweenAgreements - before / kRoundsBetweenAgreements;
 }
 

@@ -404,6 +404,35 @@ TEST_P(ExpandTest, ListsOfInferenceObeyTheRules) {
   }
 }
 
+// Also where every rank has the fault.
+TEST_P(ExpandTest, InferenceEndsWithOneAgreementOfThoseWhoEndAlike) {
+  deal_ = deal(samples_of(9, 2), where_.strategy, {});
+  for (const bool early : {false, true}) {
+    CallFrame frame{CallId{0}, CallKind::kInfer, &where_, &model_};
+    frame.early = early;
+    const auto over = ends_alike(frame);
+    std::vector<Expansion> ranks;
+    for (const DeviceId rank : where_.mesh.devices) ranks.push_back(expand(frame, rank, deal_));
+    EXPECT_EQ(verify_ops(frame, ranks, deal_).message(), "");
+    std::vector<Expansion> without = ranks, twice = ranks, first = ranks;
+    for (size_t r = 0; r < ranks.size(); ++r) {
+      const std::vector<Op>& ops = ranks[r].ops;
+      const auto agreements = std::count_if(ops.begin(), ops.end(),
+                                            [](const Op& op) { return op.kind == OpKind::kAgree; });
+      ASSERT_EQ(agreements, over.has_value() ? 1 : 0);
+      if (!over) continue;
+      EXPECT_EQ(ranks[r].groups[ops.back().group].kind, *over);
+      erase_op(&without[r], ops.size() - 1);
+      twice[r].ops.push_back(ops.back());
+      twice[r].ops.back().after[0] = static_cast<int32_t>(ops.size()) - 1;
+      std::rotate(first[r].ops.begin(), first[r].ops.end() - 1, first[r].ops.end());
+    }
+    if (!over) continue;
+    for (const auto* changed : {&without, &twice, &first})
+      EXPECT_FALSE(verify_ops(frame, *changed, deal_).ok());
+  }
+}
+
 TEST_P(ExpandTest, DeletingAnyOpIsRejected) {
   const CallFrame frame{CallId{0}, CallKind::kTrainStep, &where_, &model_};
   const std::vector<Expansion> ranks = all(CallKind::kTrainStep);
@@ -540,13 +569,19 @@ TEST(RoundTest, EveryBatchPassesEveryStage) {
 
 // Counted over all rounds, however they come.
 TEST(RoundTest, AgreementsAreAsFarApartWhateverTheRounds) {
-  EXPECT_EQ(agreements_in(0, kRoundsBetweenAgreements - 1), 0);
-  EXPECT_EQ(agreements_in(kRoundsBetweenAgreements - 1, 1), 1);
+  EXPECT_EQ(agreements_in(0, kRoundsBetweenAgreements - 1, 1), 0);
+  EXPECT_EQ(agreements_in(kRoundsBetweenAgreements - 1, 1, 1), 1);
   int64_t before = 0, sum = 0;
   for (const int64_t rounds : {1, 70, 3, 200, 17, 64})
-    sum += agreements_in(before, rounds), before += rounds;
-  EXPECT_EQ(sum, agreements_in(0, before));
+    sum += agreements_in(before, rounds, 3), before += rounds;
+  EXPECT_EQ(sum, agreements_in(0, before, 3));
   EXPECT_EQ(sum, before / kRoundsBetweenAgreements);
+}
+
+// There no token says what a rank lacks.
+TEST(RoundTest, RoundsWithoutATokenAgreeEach) {
+  EXPECT_EQ(agreements_in(5, 3, 0), 3);
+  EXPECT_EQ(agreements_in(kRoundsBetweenAgreements - 1, 1, 0), 1);
 }
 
 TEST(ExpandTextTest, ReadsLikeAListing) {

@@ -90,7 +90,7 @@ inline void erase_op(Expansion* e, size_t index) {
 // Every change of a program and of its ops, kind by kind; a test draws of them.
 class MutantSites {
  public:
-  // `ops`: of inference and training calls, by call and in the order of the mesh; empty: of none.
+  // `ops`: of calls with a model, by call and in the order of the mesh; empty: of none.
   MutantSites(const Program& program, const std::vector<std::vector<Expansion>>& ops)
       : program_(program), sites_(kMutations) {
     for (size_t rank = 0; rank < program.ranks.size(); ++rank) add_list(rank);
@@ -258,7 +258,8 @@ class MutantSites {
         add_op(Mutation::kDeleteSend, e, i, [i](Expansion* ops) { erase_op(ops, i); });
       if (op.kind == OpKind::kReceive) redirect(e, i);
       if (op.kind == OpKind::kAllGather || op.kind == OpKind::kAllReduce ||
-          op.kind == OpKind::kReduceScatter)
+          op.kind == OpKind::kReduceScatter || op.kind == OpKind::kBroadcast ||
+          op.kind == OpKind::kAgree)
         add_op(Mutation::kDropGather, e, i, [i](Expansion* ops) { erase_op(ops, i); });
       swap_with_next(e, i);
     }
@@ -289,6 +290,17 @@ class MutantSites {
   std::vector<std::vector<Mutant>> sites_;
 };
 
+// The round of a generation whose ops are changed: one as those that runs have most often.
+inline const RoundWork& mutated_round() {
+  static const RoundWork round{0, 2, false};
+  return round;
+}
+// The ops of a call on a rank, for a deal of its samples or, of a generation, of one round.
+inline Expansion unchanged_ops(const CallFrame& frame, DeviceId rank, const Deal& deal) {
+  return frame.kind == CallKind::kGenerate ? expand(frame, rank, mutated_round())
+                                           : expand(frame, rank, deal);
+}
+
 // What is wrong with a mutant; "" where nothing is found. `deals`: by call, of which the ops were
 // made.
 inline std::string refusal(const Program& program, const Mutant& mutant,
@@ -297,22 +309,24 @@ inline std::string refusal(const Program& program, const Mutant& mutant,
   const CallFrame frame = call_frame(program, mutant.call);
   std::vector<Expansion> ranks;
   for (const DeviceId rank : frame.where->mesh.devices) {
-    ranks.push_back(expand(frame, rank, deals[mutant.call.value]));
+    ranks.push_back(unchanged_ops(frame, rank, deals[mutant.call.value]));
     mutant.change_ops(&ranks.back());
   }
+  if (frame.kind == CallKind::kGenerate)
+    return verify_round(frame, ranks, mutated_round()).message();
   return verify_ops(frame, ranks, deals[mutant.call.value]).message();
 }
 
-// The ops of all inference and training calls for these deals, as MutantSites takes them.
+// The ops of all calls with a model for these deals, as MutantSites takes them.
 inline std::vector<std::vector<Expansion>> ops_of(const Program& program,
                                                   const std::vector<Deal>& deals) {
   std::vector<std::vector<Expansion>> out(program.graph.calls.size());
   for (size_t i = 0; i < out.size(); ++i) {
     const Call& call = program.graph.calls[i];
-    if (!uses_model(call) || call.kind == CallKind::kGenerate) continue;
+    if (!uses_model(call)) continue;
     const CallFrame frame = call_frame(program, CallId{static_cast<int32_t>(i)});
     for (const DeviceId rank : frame.where->mesh.devices)
-      out[i].push_back(expand(frame, rank, deals[i]));
+      out[i].push_back(unchanged_ops(frame, rank, deals[i]));
   }
   return out;
 }

@@ -18,6 +18,7 @@ struct MutantCase {
   std::string name;
   int devices = 2;
   std::function<void(ExecutionPlan*)> change;
+  std::function<void(TestProblem*)> sizes = [](TestProblem*) {};
 };
 
 CallPlan& call_of(ExecutionPlan* plan, const std::string& name) {
@@ -62,6 +63,26 @@ std::vector<MutantCase> mutant_cases() {
          call_of(plan, "update_critic").strategy.zero_stage = 1;
          call_of(plan, "values").strategy.zero_stage = 0;
        }},
+      {"two ranks, prompts that are drawn again", 2,
+       [](ExecutionPlan* plan) {
+         layout(plan, "generate", {0, 1}, 1, 2, 1);
+         layout(plan, "update_actor", {0, 1}, 1, 1, 2);
+       },
+       [](TestProblem* sizes) {
+         sizes->algorithm = "grpo", sizes->samples = 4, sizes->dynamic_sampling = true;
+       }},
+      {"two ranks, updates that are fused", 2,
+       [](ExecutionPlan* plan) {
+         layout(plan, "update_actor", {0, 1}, 1, 1, 2);
+         layout(plan, "update_critic", {1, 0}, 1, 1, 2);
+         plan->fusion.train_schedules = true, plan->fusion.units = 4;
+       }},
+      {"four ranks, a generation that is handed over", 4,
+       [](ExecutionPlan* plan) {
+         layout(plan, "generate", {0, 1, 2, 3}, 4, 1, 1);
+         layout(plan, "values", {0, 1, 2, 3}, 2, 2, 1);
+         plan->fusion.migrate_below_samples = 8;
+       }},
   };
 }
 
@@ -69,6 +90,7 @@ Program program_of(const MutantCase& test) {
   TestProblem sizes;
   sizes.devices = test.devices, sizes.actor = sizes.critic = "qwen2.5-0.5b";
   sizes.prompts = 16, sizes.minibatches = 2;
+  test.sizes(&sizes);
   const PlanningProblem problem = make_test_problem(sizes);
   ExecutionPlan plan = uniform_plan(problem, test.devices, 1, 1);
   test.change(&plan);
@@ -145,12 +167,16 @@ TEST(ListMutants, AreRefusedOrDoTheSame) {
       EXPECT_EQ(other.exchanges, program.exchanges) << mutant.what;
     }
   }
+  int all = 0;
   for (int m = 0; m < kMutations; ++m) {
     const auto mutation = static_cast<Mutation>(m);
     EXPECT_GT(drawn[mutation], 20) << mutation_name(mutation);
-    std::printf("%s: %d, not refused %d\n", mutation_name(mutation), drawn[mutation],
-                passed[mutation]);
+    std::string key = mutation_name(mutation);
+    std::replace(key.begin(), key.end(), ' ', '_');
+    RecordProperty(key, cat(drawn[mutation], ", not refused ", passed[mutation]));
+    all += drawn[mutation];
   }
+  RecordProperty("inputs", all);
 }
 
 // What verify() says of the program with one instruction that is about another entry or call.

@@ -23,7 +23,7 @@
 namespace braid::inline program {
 
 // Number of the rules of expand(): another one means other ops from equal arguments.
-inline constexpr int kExpandRules = 3;
+inline constexpr int kExpandRules = 4;
 
 // Ranks that communicate; every member lists them in the same order.
 enum class GroupKind {

@@ -20,7 +20,7 @@ enum class OpKind : int8_t {
   kReduceScatter,  // sums, to each member its slice
   kAllToAll,       // of each member, a part to every other; only inside forward and backward
   kNorm,           // squares of the gradients that this rank owns, summed over the group
-  kAgree,          // the group decides alike: is everything finite, does training stop early
+  kAgree,          // the group decides alike: is all finite, was memory there, does training stop
   kZero,           // gradients to zero
   kUpdate,         // main weights, moments and weights of the owned slices, unless refused
   kSample,         // the next token of each sequence of a round

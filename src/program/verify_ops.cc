@@ -262,12 +262,31 @@ Status verify_return(const CallFrame& frame, const Expansion& e, int32_t minibat
   return ok_status();
 }
 
-// Collectives outside of passes read what the ops before them gave.
+// Collectives outside of passes, and draws, read what the ops before them gave.
 Status verify_waits(const Expansion& e) {
-  for (size_t i = 1; i < e.ops.size(); ++i)
-    if (e.ops[i].group >= 0 && e.ops[i].after[0] != static_cast<int32_t>(i) - 1)
+  for (size_t i = 1; i < e.ops.size(); ++i) {
+    const Op& op = e.ops[i];
+    const bool reads = op.group >= 0 || op.kind == OpKind::kSample;
+    if (reads && op.after[0] != static_cast<int32_t>(i) - 1)
       return wrong(e, i, "does not wait for the op before it");
+  }
   return ok_status();
+}
+
+// The end of an inference call: its ranks agree once, where what one gave is of use to others.
+Status verify_end(const CallFrame& frame, const Expansion& e) {
+  const auto over = ends_alike(frame);
+  for (size_t i = 0; i < e.ops.size(); ++i) {
+    if (e.ops[i].run != OpKind::kCall) return wrong(e, i, "is not executed by the call");
+    if (e.ops[i].kind != OpKind::kAgree) continue;
+    if (!over || i + 1 < e.ops.size()) return wrong(e, i, "is out of its place");
+    if (e.groups[e.ops[i].group].kind != *over)
+      return wrong(e, i, cat("is not over the ", group_kind_name(*over), " group"));
+  }
+  const bool agrees = !e.ops.empty() && e.ops.back().kind == OpKind::kAgree;
+  const bool absent = frame.early && e.ops.empty();
+  return agrees || absent || !over ? ok_status()
+                                   : left_out(e, 0, "the ranks do not agree at its end");
 }
 
 // Whether two optimizer steps do the same beside their passes, so that one of them need be looked
@@ -342,8 +361,7 @@ Status verify_ops_of(const CallFrame& frame, DeviceId rank, const Deal& deal,
   for (const MiniBatch& minibatch : deal.minibatches)
     batches.push_back(std::ssize(minibatch.micro_batches[own.at.dp_rank]));
   BRAID_TRY(Passes(own, trains, 0, std::move(batches)).verify());
-  for (size_t i = 0; !trains && i < own.ops.size(); ++i)
-    if (own.ops[i].run != OpKind::kCall) return wrong(own, i, "is not executed by the call");
+  if (!trains) BRAID_TRY(verify_end(frame, own));
   BRAID_TRY(verify_gathers(frame, own));
   BRAID_TRY(verify_waits(own));
   if (trains) BRAID_TRY(verify_updates(frame, own, static_cast<int32_t>(deal.minibatches.size())));
@@ -388,6 +406,7 @@ Status verify_round_of(const CallFrame& frame, DeviceId rank, const RoundWork& r
   const Expansion& own = ops(rank);
   const int64_t batches = std::max<int64_t>(1, std::ssize(round.batches));
   BRAID_TRY(Passes(own, false, -1, {batches}).verify());
+  BRAID_TRY(verify_waits(own));
   BRAID_TRY(verify_meetings(frame, own, ops));
   const auto expect = [&](OpKind kind, int64_t number) {
     const auto count = std::count_if(own.ops.begin(), own.ops.end(),

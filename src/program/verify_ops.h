@@ -29,7 +29,8 @@ using OpsOfRank = std::function<const Expansion&(DeviceId rank)>;
 //  * an optimizer step zeroes its gradients before its passes, and after them every gradient that
 //    the update reads has been summed over exactly the ranks that computed a part of it; then norm,
 //    agreement and update follow, and what ranks updated in parts reaches all that hold it;
-//  * ops read the weights of the last update.
+//  * ops read the weights of the last update;
+//  * inference ends with one agreement of those who end alike (ends_alike()).
 // The error names the rank, the op and the rule. REQUIRES: the rank is in the call's mesh.
 Status verify_ops_of(const CallFrame& frame, DeviceId rank, const Deal& deal, const OpsOfRank& ops);
 // Of all ranks of its mesh, in the mesh's order.

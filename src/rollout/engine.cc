@@ -110,7 +110,7 @@ class PagedEngine : public Engine {
   at::Tensor own_scores(const DueTokens& due, const at::Tensor& hidden) const;
   Result<DrawnTokens> draw(const DueTokens& due, const at::Tensor& hidden);
   std::vector<Result<SampledToken>> draw_whole(const std::vector<DrawRow>& rows,
-                                               const at::Tensor& own);
+                                               const at::Tensor& own, bool lacks, bool* ran_out);
   void begin_draw(const DueTokens& due);
   void advance(const ScheduledRound& round, const DueTokens& due,
                const std::vector<SampledToken>& drawn);
@@ -143,7 +143,7 @@ class PagedEngine : public Engine {
   std::optional<OpenRound> open_;
   // The draw of the open round, where its ranks tell each other parts of it.
   std::optional<SharedDraw> shared_draw_;
-  std::optional<int64_t> begun_before_draw_;  // collectives of the ranks that share the vocabulary
+  bool has_logits_ = false;  // those of the open round were gathered
 };
 
 Status PagedEngine::check(const Request& request) const {
@@ -368,7 +368,7 @@ std::vector<DrawRow> PagedEngine::draw_rows(const DueTokens& due) const {
 void PagedEngine::begin_draw(const DueTokens& due) {
   const TensorParallelGroup& group = model_.options().tensor_parallel;
   shared_draw_.reset();
-  begun_before_draw_.reset();
+  has_logits_ = false;
   if (!due.rows.empty() && shares_draws(model_.spec().vocab, group.tp_size))
     shared_draw_.emplace(draw_rows(due), model_.spec().vocab, group);
 }
@@ -386,18 +386,22 @@ at::Tensor PagedEngine::own_scores(const DueTokens& due, const at::Tensor& hidde
   return to_host(own_logits(model_, hidden.index_select(0, index))).contiguous();
 }
 
-// What was begun of the gathering before is not begun again.
+// What was gathered before is not gathered again.
 std::vector<Result<SampledToken>> PagedEngine::draw_whole(const std::vector<DrawRow>& rows,
-                                                          const at::Tensor& own) {
-  const TensorParallelGroup& group = model_.options().tensor_parallel;
+                                                          const at::Tensor& own, bool lacks,
+                                                          bool* ran_out) {
   const int64_t vocab = model_.spec().vocab;
-  if (Communicator* const ranks = group.communicator; ranks != nullptr) {
-    if (!begun_before_draw_) begun_before_draw_ = ranks->begun();
-    ranks->leave_out(ranks->begun() - *begun_before_draw_);
-  }
-  const at::Tensor scores = gather_columns(own, vocab, group).contiguous();
-  float* data = scores.mutable_data_ptr<float>();
   std::vector<Result<SampledToken>> drawn(rows.size(), SampledToken());
+  if (has_logits_) {
+    drawn.assign(rows.size(), Status(Code::kOutOfMemory, "memory ran out behind a draw"));
+    return drawn;
+  }
+  const std::optional<at::Tensor> scores =
+      gather_logits(own, vocab, model_.options().tensor_parallel, lacks);
+  has_logits_ = true;
+  *ran_out = !scores.has_value();
+  if (*ran_out) return drawn;
+  float* data = scores->mutable_data_ptr<float>();
   at::parallel_for(0, std::ssize(rows), 4, [&](int64_t begin, int64_t end) {
     for (int64_t i = begin; i < end; ++i)
       drawn[i] = sample_token(data + i * vocab, vocab, *rows[i].options, rows[i].context);
@@ -409,16 +413,20 @@ std::vector<Result<SampledToken>> PagedEngine::draw_whole(const std::vector<Draw
 Result<DrawnTokens> PagedEngine::draw(const DueTokens& due, const at::Tensor& hidden) {
   DrawnTokens out;
   if (due.rows.empty()) return out;
+  const bool lacks = !hidden.defined();
   const at::Tensor own = own_scores(due, hidden);
   const std::vector<Result<SampledToken>> drawn =
-      shared_draw_ ? shared_draw_->run(own) : draw_whole(draw_rows(due), own);
+      shared_draw_ ? shared_draw_->run(own, lacks)
+                   : draw_whole(draw_rows(due), own, lacks, &out.ran_out);
+  if (shared_draw_)
+    out.gathered_rows = shared_draw_->gathered_rows(), out.ran_out = shared_draw_->ran_out();
+  if (out.ran_out) return out;
   for (size_t i = 0; i < drawn.size(); ++i) {
     const Generated& progress = running(due.running[i]).progress;
     BRAID_TRY(drawn[i].status().at(
         cat("sample ", progress.sample, ", new token ", progress.response_ids.size())));
     out.tokens.push_back(*drawn[i]);
   }
-  if (shared_draw_) out.gathered_rows = shared_draw_->gathered_rows();
   return out;
 }
 

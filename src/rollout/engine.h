@@ -65,11 +65,13 @@ struct EngineBatch {
 struct DrawnTokens {
   std::vector<SampledToken> tokens;
   int64_t gathered_rows = 0;  // of logits that ranks of a vocabulary had to gather (shared_draw.h)
+  bool ran_out = false;       // of memory, on one of those ranks: there are no tokens
 };
 
 // Draws the tokens that are due in a batch from its hidden states after the last layer. Where
 // memory runs out in it, or before it on a rank that has a part of the vocabulary, once more
-// without hidden states: then it does with the other ranks what they still wait for.
+// without hidden states: then it does with the other ranks what they still wait for, and tells them
+// so. Errors: also that they cannot be told any more.
 using DrawTokens = std::function<Result<DrawnTokens>(const at::Tensor& hidden)>;
 
 struct EngineRound {
@@ -84,12 +86,13 @@ class EngineRanks {
  public:
   virtual ~EngineRanks() = default;
   // A forward of the batch, of which so many tokens are due: its last ranks draw them and tell the
-  // others. `kv` has an entry for each layer of the model.
+  // others. A rank that lacks memory for it marks what it sends, so that all know. `kv` has an
+  // entry for each layer of the model.
   virtual Result<EngineRound> round(Model& model, const EngineBatch& batch,
                                     const std::vector<KvLayer>& kv, int64_t due,
                                     const DrawTokens& draw) = 0;
   // After a round, before it counts: where an agreement is due the ranks agree that they have drawn
-  // alike, and set `ran_out`.
+  // alike, and whether memory ran out where they had no token to tell it with.
   virtual Status agree(EngineRound* round) = 0;
   // Whether it is so on any of them, all of which ask.
   virtual Result<bool> any(bool here, const std::string& what) = 0;

@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <cmath>
 #include <limits>
+#include <utility>
 
 #include "base/rng.h"
 #include "comm/communicator.h"
@@ -38,6 +39,17 @@ SamplingNeeds sampling_needs(const std::vector<DrawRow>& rows) {
     if (wanted <= kMostCandidates) out.candidates = std::max(out.candidates, wanted);
   }
   return out;
+}
+
+std::optional<at::Tensor> gather_logits(const at::Tensor& own, int64_t vocab,
+                                        const TensorParallelGroup& group, bool lacks) {
+  if (lacks) own.mutable_data_ptr<float>()[0] = kLacksInLogits;
+  const at::Tensor whole = gather_columns(own, vocab, group);
+  const float* const first = whole.const_data_ptr<float>();
+  for (int rank = 0; rank < group.tp_size; ++rank)
+    if (first[units_of_rank(vocab, {rank, group.tp_size}).begin] == kLacksInLogits)
+      return std::nullopt;
+  return whole;
 }
 
 SharedDraw::SharedDraw(std::vector<DrawRow> rows, int64_t vocab, const TensorParallelGroup& group)
@@ -81,11 +93,32 @@ void SharedDraw::allocate() {
   drawn_.assign(rows, SampledToken());
 }
 
-std::vector<Result<SampledToken>> SharedDraw::run(const at::Tensor& logits) {
+std::vector<Result<SampledToken>> SharedDraw::run(const at::Tensor& logits, bool lacks) {
   constexpr int64_t kSteps = 9;
+  lacks_ = lacks;
   for (; steps_ < kSteps; ++steps_) step(steps_, logits);
   if (!unsure_.empty()) gather(logits);
+  if (lacks_ && !told_)
+    drawn_.assign(rows_.size(), Status(Code::kOutOfMemory, "memory ran out behind a draw"));
   return drawn_;
+}
+
+// With the first number of the first row: sum of blocks, token that was found.
+void SharedDraw::tell_shortage(const at::Tensor& numbers, double what) {
+  static_assert(kBlockSum == 0 && kToken == 0);
+  if (!lacks_) return;
+  numbers.mutable_data_ptr<double>()[0] = what;
+  told_ = true;
+}
+
+bool SharedDraw::told_shortage() const {
+  const auto rows = static_cast<int64_t>(rows_.size());
+  for (int64_t rank = 0; rank < group_.tp_size; ++rank) {
+    const double* const found = all_found_.const_data_ptr<double>() + rank * rows * kFoundNumbers;
+    if (told(rank, 0, kBlockSum) == kLacksInSums) return true;
+    if (needs_.scans && found[kToken] == kLacksInFound) return true;
+  }
+  return false;
 }
 
 void SharedDraw::each_row(void (SharedDraw::*act)(int64_t row)) {
@@ -112,14 +145,18 @@ void SharedDraw::step(int64_t number, const at::Tensor& logits) {
     case 4:
       return each_row(&SharedDraw::sum_row);
     case 5:
+      tell_shortage(sums_, kLacksInSums);
       return wait_or_throw(group.all_gather(all_sums_, sums_, "sums of a draw"));
     case 6:
       return needs_.scans ? each_row(&SharedDraw::scan) : void();
     case 7:
-      if (needs_.scans) wait_or_throw(group.all_gather(all_found_, found_, "tokens of a draw"));
-      return;
+      if (!needs_.scans) return;
+      tell_shortage(found_, kLacksInFound);
+      return wait_or_throw(group.all_gather(all_found_, found_, "tokens of a draw"));
     default:
       unsure_.clear();
+      ran_out_ = told_shortage();
+      if (ran_out_) return;
       for (int64_t row = 0; row < std::ssize(rows_); ++row) conclude(row);
   }
 }
@@ -361,18 +398,17 @@ bool SharedDraw::takes_candidate(int64_t row) {
 
 // Of all ranks, of the rows that nobody is sure of.
 void SharedDraw::gather(const at::Tensor& logits) {
-  Communicator& group = *group_.communicator;
-  if (!begun_before_) begun_before_ = group.begun();
-  group.leave_out(group.begun() - *begun_before_);
   const at::Tensor part = logits.index_select(0, at::tensor(unsure_, at::kLong));
-  const at::Tensor whole = gather_columns(part, vocab_, group_).contiguous();
-  float* const data = whole.mutable_data_ptr<float>();
-  gathered_ = std::ssize(unsure_);
-  for (int64_t i = 0; i < gathered_; ++i) {
-    const int64_t row = unsure_[i];
-    drawn_[row] = sample_token(data + i * vocab_, vocab_, options(row), rows_[row].context);
-  }
-  unsure_.clear();
+  const std::optional<at::Tensor> whole = gather_logits(part, vocab_, group_, lacks_);
+  const std::vector<int64_t> rows = std::exchange(unsure_, {});
+  told_ = told_ || lacks_;
+  gathered_ = std::ssize(rows);
+  ran_out_ = !whole.has_value();
+  if (ran_out_) return;
+  float* const data = whole->mutable_data_ptr<float>();
+  for (int64_t i = 0; i < gathered_; ++i)
+    drawn_[rows[i]] =
+        sample_token(data + i * vocab_, vocab_, options(rows[i]), rows_[rows[i]].context);
 }
 
 }  // namespace braid

@@ -29,6 +29,11 @@ struct DrawRow {
 // What drawing these rows needs.
 SamplingNeeds sampling_needs(const std::vector<DrawRow>& rows);
 
+// Whole rows of logits [rows, vocab] from the parts of all ranks; none where a rank lacks memory,
+// which then gives any. Changes the part of such a rank.
+std::optional<at::Tensor> gather_logits(const at::Tensor& own, int64_t vocab,
+                                        const TensorParallelGroup& group, bool lacks);
+
 class SharedDraw {
  public:
   // Of rows of a vocabulary that the group shares. REQUIRES: what they refer to, and the group,
@@ -36,9 +41,12 @@ class SharedDraw {
   SharedDraw(std::vector<DrawRow> rows, int64_t vocab, const TensorParallelGroup& group);
 
   // Draws from this rank's logits [rows, its tokens] (f32, on the host). Where memory runs out in
-  // it, nothing that it has begun with other ranks is lost: run() again goes on, with any logits,
-  // so that the others can end theirs.
-  std::vector<Result<SampledToken>> run(const at::Tensor& logits);
+  // it, nothing that it has begun with other ranks is lost: run() again goes on, with any logits
+  // and `lacks`, so that the others can end theirs and know. Errors, of each row: also that the
+  // others have ended before they could be told.
+  std::vector<Result<SampledToken>> run(const at::Tensor& logits, bool lacks = false);
+  // Whether a rank lacked memory: on all of them, and nothing is drawn.
+  bool ran_out() const { return ran_out_; }
   // Rows whose logits were gathered.
   int64_t gathered_rows() const { return gathered_; }
 
@@ -56,6 +64,8 @@ class SharedDraw {
   std::vector<WeighedToken> candidates(int64_t row, int64_t* positive) const;
   void conclude(int64_t row);
   void gather(const at::Tensor& logits);
+  void tell_shortage(const at::Tensor& numbers, double what);
+  bool told_shortage() const;
 
   const SamplingOptions& options(int64_t row) const { return *rows_[row].options; }
   bool draws_from_candidates(int64_t row) const;
@@ -75,8 +85,10 @@ class SharedDraw {
   int64_t steps_ = 0;  // that are done
   at::Tensor weights_, tops_, lanes_, all_lanes_, sums_, all_sums_, found_, all_found_;
   std::vector<Result<SampledToken>> drawn_;
-  std::vector<int64_t> unsure_;          // rows
-  std::optional<int64_t> begun_before_;  // collectives of the group, before the rows are gathered
+  std::vector<int64_t> unsure_;  // rows
+  bool lacks_ = false;           // memory, on this rank
+  bool told_ = false;            // the others know that
+  bool ran_out_ = false;
 };
 
 }  // namespace braid

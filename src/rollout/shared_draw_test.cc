@@ -185,6 +185,39 @@ RANK_TEST(SharedDraw, RowsFailByThemselves, 2) {
   EXPECT_THAT(drawn[1].status().message(), HasSubstr("not finite"));
 }
 
+// One rank lacks memory from some point on: all know, whatever they tell each other last.
+RANK_TEST(SharedDraw, AllKnowThatARankLacksMemory, 2) {
+  constexpr int64_t kVocab = 5000, kRows = 2;
+  TensorParallelGroup group{world.global_rank(), 2, *world.everyone()};
+  const IndexRange own = units_of_rank(kVocab, group);
+  for (const SamplingOptions& options : {with(1), with(1, 16), with(0), with(1, 0, 0.99999)})
+    for (const int64_t lacking : {-1, 0, 1}) {
+      const std::vector<float> logits = random_row(own.size() * kRows, 5, 1);
+      const std::vector<int32_t> none;
+      std::vector<DrawRow> rows;
+      for (uint64_t i = 0; i < kRows; ++i) rows.push_back({&options, {&none, &none, i}});
+      SharedDraw draw(rows, kVocab, group);
+      const bool lacks = lacking == world.global_rank();
+      const auto part = at::from_blob(const_cast<float*>(logits.data()), {kRows, own.size()});
+      const auto drawn = draw.run(lacks ? at::zeros_like(part) : part, lacks);
+      EXPECT_EQ(draw.ran_out(), lacking >= 0) << options.top_k << " " << options.top_p;
+      EXPECT_TRUE(draw.ran_out() || drawn[0].ok());
+      // It has ended: nobody can be told any more.
+      if (lacking >= 0) continue;
+      EXPECT_EQ(draw.run(part, true)[0].status().code(), Code::kOutOfMemory);
+    }
+}
+
+RANK_TEST(SharedDraw, GatheredLogitsSayThatARankLacksMemory, 2) {
+  TensorParallelGroup group{world.global_rank(), 2, *world.everyone()};
+  for (const int64_t lacking : {-1, 0, 1}) {
+    const at::Tensor own = at::full({3, units_of_rank(7, group).size()}, 2.5);
+    const auto whole = gather_logits(own, 7, group, lacking == world.global_rank());
+    EXPECT_EQ(whole.has_value(), lacking < 0);
+    if (whole) EXPECT_TRUE(at::equal(*whole, at::full({3, 7}, 2.5)));
+  }
+}
+
 // Bytes that the ranks told each other, against those of the logits.
 RANK_TEST(SharedDraw, TellsWhatItListsOfARow, 2) {
   constexpr int64_t kVocab = 20000, kRows = 3;

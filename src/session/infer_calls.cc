@@ -13,11 +13,10 @@ InferCalls::InferCalls(const StepContext& step)
 
 Result<InferWork> InferCalls::work_of(const InferOf& what) {
   const CallId id = step_.id_of(what.call);
-  const bool early = what.part == SamplePart::kEarly;
   if (!what.own_lengths)
-    return what.work.inference(id, what.rows.deal(id, what.step, what.part), early);
+    return what.work.inference(id, what.rows.deal(id, what.step, what.part), what.part);
   read_ = what.rows.deal_of(what.store, id, what.step, step_.rank(), what.part);
-  return what.work.inference(id, read_, early);
+  return what.work.inference(id, read_, what.part);
 }
 
 Result<InferWork> InferCalls::reserved(const InferOf& what) {

@@ -166,7 +166,7 @@ std::string outcome(int job_index, int mutant_index) {
 // In the fast tier one of one plan.
 TEST(ListMutants, RunAsTheyAreOrFail) {
   if (const char* folder = std::getenv(kFolder)) return run_rank(folder);
-  int ran = 0;
+  int ran = 0, failed = 0;
   for (int j = full_tier() ? 0 : 1; j < (full_tier() ? std::ssize(mutant_jobs()) : 2); ++j) {
     const MutantJob& job = mutant_jobs()[j];
     SCOPED_TRACE(job.name);
@@ -175,14 +175,18 @@ TEST(ListMutants, RunAsTheyAreOrFail) {
     ASSERT_EQ(right.rfind("ok\n", 0), 0U) << right;
     EXPECT_NE(outcome(j, kRefused), right) << "what verify() refuses is no fault";
     const std::vector<Mutant> mutants = unrefused(program);
+    RecordProperty(cat("not_refused_", job.name), static_cast<int>(mutants.size()));
     const size_t runs = full_tier() ? mutants.size() : std::min<size_t>(1, mutants.size());
     for (size_t m = 0; m < runs; ++m, ++ran) {
       const std::string left = outcome(j, static_cast<int>(m));
+      failed += left.rfind("failed", 0) == 0;
       EXPECT_TRUE(left == right || left.rfind("failed", 0) == 0)
           << mutants[m].what << " changes what a run gives";
     }
   }
   EXPECT_GT(ran, 0);
+  RecordProperty("inputs", ran);
+  RecordProperty("ended_with_an_error", failed);
 }
 
 }  // namespace

@@ -43,12 +43,13 @@ BatchRound counted(const BatchScheduler& scheduler, const ScheduledRound& round)
   out.rounds = round.rounds;
   out.pages = scheduler.used_pages();
   if (round.rounds > 1) {
-    out.decoding = static_cast<int64_t>(scheduler.running().size());
+    out.decoding = out.due = static_cast<int64_t>(scheduler.running().size());
     for (const ScheduledSequence& s : scheduler.running())
       out.cached_tokens += round.rounds * s.cached + round.rounds * (round.rounds + 1) / 2;
   }
   for (const ScheduledRound::Slice& slice : round.slices) {
     const ScheduledSequence& s = scheduler.running()[slice.running];
+    if (slice.due) ++out.due;
     if (s.decoding()) {
       ++out.decoding;
       out.cached_tokens += s.cached + 1;

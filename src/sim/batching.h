@@ -40,6 +40,7 @@ struct BatchRound {
   int64_t decoding = 0;       // sequences that computed one token, in each round
   int64_t cached_tokens = 0;  // of the sequences that decoded, over all rounds
   int64_t pages = 0;          // held, in the last round
+  int64_t due = 0;            // sequences that get a token, in each round
   int64_t unfinished = 0;     // waiting and running, after the rounds
 };
 

@@ -32,7 +32,8 @@ CollectiveOp collective_of(OpKind kind) {
   return kind == OpKind::kAllReduce ? CollectiveOp::kAllReduce : CollectiveOp::kReduceScatter;
 }
 
-// The bodies of every stage, of a training call with the ops around an optimizer step.
+// The bodies of every stage with the ops around its passes: those of an optimizer step, the
+// agreement that ends inference, and of generation a round and its agreement.
 std::vector<Expansion> expand_stages(const CallFrame& frame) {
   const Strategy& s = frame.where->strategy;
   Deal nothing;
@@ -43,12 +44,8 @@ std::vector<Expansion> expand_stages(const CallFrame& frame) {
   for (int stage = 0; stage < s.pp; ++stage) {
     const GridPosition at{0, 0, stage};
     const DeviceId rank = frame.where->mesh.devices[mesh_index(s, at)];
-    if (frame.kind == CallKind::kTrainStep)
-      out.push_back(expand(frame, rank, nothing));
-    else if (frame.kind == CallKind::kGenerate)
-      out.push_back(expand(frame, rank, RoundWork{0, 1, true}));
-    else
-      out.push_back(expand_bodies(frame, at));
+    out.push_back(frame.kind == CallKind::kGenerate ? expand(frame, rank, RoundWork{0, 1, true})
+                                                    : expand(frame, rank, nothing));
   }
   return out;
 }
@@ -351,9 +348,22 @@ double CallCost::op_s(const Expansion& e, const Op& op, const PassPrices& prices
       return update_s(e, op);
     case OpKind::kAllGather:
       return return_s(e, op);
+    case OpKind::kAgree:
+      return trains_ ? 0 : agreement_s(e, op);
     default:
       return 0;
   }
+}
+
+double CallCost::agreement_s(const Expansion& e, const Op& op) const {
+  return factor_ * collective_s(CollectiveOp::kAllReduce, op.bytes, e.groups[op.group]);
+}
+
+double CallCost::agreements_s(int stage) const {
+  double seconds = 0;
+  for (const Op& op : stages_[stage].ops)
+    if (op.kind == OpKind::kAgree && !trains_) seconds += agreement_s(stages_[stage], op);
+  return seconds;
 }
 
 // The factor was fitted to whole updates (calibrate/predict_rl.cc), this exchange and the window of
@@ -448,14 +458,6 @@ double CallCost::rounds_on_s(const DeviceModel& device, const RoundGroup& group)
     seconds +=
         prefill_s(m, group.prefill_tokens, prompt_tokens_, any_body().shards, device) / batches;
   return fill * seconds;
-}
-
-double CallCost::round_agreement_s() const {
-  for (const Op& op : stages_.front().ops)
-    if (op.kind == OpKind::kAgree)
-      return factor_ *
-             collective_s(CollectiveOp::kAllReduce, op.bytes, stages_.front().groups[op.group]);
-  return 0;
 }
 
 double CallCost::activation_bytes(const MicroBatch& batch, int part) const {

@@ -47,6 +47,7 @@ struct RoundGroup {
   double cached_tokens = 0;   // of the sequences that decoded, over all rounds
   double prefill_tokens = 0;  // over all rounds
   int64_t pages = 0;          // of cache, the most that one of them held
+  int64_t agreements = 0;     // of the replica's ranks, after them
 };
 
 class CallCost {
@@ -64,8 +65,8 @@ class CallCost {
 
   // Seconds of an op; of a pass by the prices of its micro-batch (an empty one takes none).
   // Reductions among copies hide behind what is left of `window_s` seconds of computation, and take
-  // from it. Waiting is not part of it. Ops that only order others (loss, norm, agreement, zero)
-  // take no time of their own: their passes were fitted with them.
+  // from it. Waiting is not part of it. Ops that only order others (loss, norm and agreement of an
+  // update, zero) take no time of their own: their passes were fitted with them.
   double op_s(const Expansion& expansion, const Op& op, const PassPrices& prices,
               double* window_s = nullptr) const;
 
@@ -94,7 +95,8 @@ class CallCost {
   double step_host_s() const;                      // fixed time of an optimizer step
   double rounds_s(const BatchRound& round) const;  // of one replica
   double rounds_s(const RoundGroup& group) const;  // all of them
-  double round_agreement_s() const;                // of a replica's ranks, between two rounds
+  // Of all ranks of an inference call at its end; of a replica's ranks between two rounds.
+  double agreements_s(int stage = 0) const;
 
   // Bytes on one device.
   double activation_bytes(const MicroBatch& batch, int part) const;  // kept for the backward pass
@@ -120,8 +122,8 @@ class CallCost {
   const Strategy& strategy() const { return strategy_; }
   const RoleModel& model() const { return *model_; }
   int parts() const { return strategy_.pp * strategy_.interleave; }
-  // The bodies of a stage; of a training call also the ops of an optimizer step without samples, of
-  // a generation those of a round and an agreement.
+  // The bodies of a stage and the ops beside its passes: of an optimizer step without samples, of
+  // the end of inference, of a round of generation and an agreement.
   const Expansion& stage(int stage) const { return stages_[stage]; }
 
  private:
@@ -150,6 +152,7 @@ class CallCost {
   double data_s(const Expansion& e, const std::vector<InsideOp>& inside) const;
   double with_gathers(double compute_s, double exchange_s) const;
   double reduction_s(const Expansion& e, const Op& op, double* window_s) const;
+  double agreement_s(const Expansion& e, const Op& op) const;
   double update_s(const Expansion& e, const Op& op) const;
   double return_s(const Expansion& e, const Op& op) const;
   double held_state(int stage, OpKind kind, TensorState state) const;

@@ -215,9 +215,12 @@ class TrainTimes {
 std::vector<RoundGroup> group_rounds(const std::vector<BatchRequest>& requests,
                                      const BatchOptions& options) {
   std::map<int64_t, RoundGroup> groups;
+  int64_t before = 0;
   run_batches(requests, options, [&](const BatchRound& round) {
     RoundGroup& group = groups[round.decoding];
     group.rounds += round.rounds;
+    group.agreements += agreements_in(before, round.rounds, round.due);
+    before += round.rounds;
     group.decoding = round.decoding;
     group.cached_tokens += static_cast<double>(round.cached_tokens);
     group.prefill_tokens += static_cast<double>(round.prefill_tokens);
@@ -226,6 +229,11 @@ std::vector<RoundGroup> group_rounds(const std::vector<BatchRequest>& requests,
   std::vector<RoundGroup> out;
   for (const auto& [decoding, group] : groups) out.push_back(group);
   return out;
+}
+
+bool ends_together(const CallCost& cost) {
+  const std::vector<Op>& ops = cost.stage(0).ops;
+  return !ops.empty() && ops.back().kind == OpKind::kAgree;
 }
 
 }  // namespace
@@ -250,12 +258,8 @@ CallTime CallTimer::generate_time(const Call& call, const CallCost& cost) {
   out.joint = true;
   for (const Rounds& replica : rounds(cost.strategy(), call_samples(*problem_, call))) {
     double seconds = 0;
-    int64_t rounds = 0;
-    for (const RoundGroup& group : replica) {
-      seconds += cost.rounds_s(group);
-      rounds += group.rounds;
-    }
-    seconds += static_cast<double>(agreements_in(0, rounds)) * cost.round_agreement_s();
+    for (const RoundGroup& group : replica)
+      seconds += cost.rounds_s(group) + static_cast<double>(group.agreements) * cost.agreements_s();
     out.total_s = std::max(out.total_s, seconds);
   }
   out.stages.assign(cost.strategy().pp, {0, out.total_s, out.total_s});
@@ -283,6 +287,10 @@ CallTime CallTimer::infer_time(const Call& call, const CallPlan& plan, const Cal
     }
     before = batches;
   }
+  if (!ends_together(cost)) return out;
+  out.joint = true;
+  out.total_s += cost.agreements_s();
+  for (StageTime& stage : out.stages) stage.end_s = out.total_s;
   return out;
 }
 

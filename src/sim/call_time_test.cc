@@ -130,19 +130,22 @@ TEST(CallTime, TheTrainFactorHoldsForWholeUpdates) {
   }
 }
 
-// Two stages, equal micro-batches: the second stage begins one pass later and ends last.
-TEST(CallTime, StagesOfAnInferencePassAreStaggered) {
+// Two stages, equal micro-batches: the second stage begins one pass later, and then both agree.
+TEST(CallTime, StagesOfAnInferencePassAreStaggeredAndEndTogether) {
   const PlanningProblem problem = make_test_problem({.actor = "llama3.2-1b", .prompts = 64});
   const Call* call = find_call(problem.graph, "ref_logprob");
   const auto device = make_device(problem.cluster.nodes[0].gpu, Precision::kBf16,
                                   problem.train_engine, committed_calibration());
   const CallPlan plan{"ref_logprob", whole_cluster(problem.cluster), grid(4, 1, 2, 4)};
   CallTimer timer(problem, draw_lengths(problem.workload, 0));
-  const CallTime time = timer.time(*call, plan, CallCost::make(*call, plan, problem, {*device}));
+  const CallCost cost = CallCost::make(*call, plan, problem, {*device});
+  const CallTime time = timer.time(*call, plan, cost);
   ASSERT_EQ(time.stages.size(), 2U);
-  EXPECT_FALSE(time.joint);
-  EXPECT_NEAR(time.stages[0].end_s, time.stages[0].busy_s, 1e-12);
-  EXPECT_GT(time.stages[1].end_s, time.stages[1].busy_s);
+  EXPECT_TRUE(time.joint);
+  EXPECT_GT(cost.agreements_s(), 0);
+  EXPECT_GT(time.total_s, time.stages[0].busy_s + cost.agreements_s());
+  EXPECT_GT(time.total_s, time.stages[1].busy_s + cost.agreements_s());
+  EXPECT_EQ(time.total_s, time.stages[0].end_s);
   EXPECT_EQ(time.total_s, time.stages[1].end_s);
   EXPECT_LT(time.total_s, time.stages[0].busy_s + time.stages[1].busy_s);
 }

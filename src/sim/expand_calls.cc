@@ -107,7 +107,7 @@ void StepSimulation::end_runs(const CallRuns& call) {
 // since the same moment the earlier step goes first.
 void StepSimulation::expand_passes(CallId id, SamplePart part) {
   CallRuns call = start_runs(id, part);
-  const CallFrame frame = call_frame(program_, id);
+  const CallFrame frame = call_frame(program_, id, part);
   for (StageRun& run : call.stages) {
     run.ops = expand(frame, stage_devices(id, run.at)[0], call.dealt);
     if (options_.change_ops) options_.change_ops(&run.ops);
@@ -125,7 +125,7 @@ void StepSimulation::expand_passes(CallId id, SamplePart part) {
       }
       add_stage_messages(std::move(replica));
     }
-    finish_minibatch(&call.stages, {OpKind::kPasses, OpKind::kReduce, OpKind::kAgree,
+    finish_minibatch(&call.stages, {OpKind::kCall, OpKind::kPasses, OpKind::kReduce, OpKind::kAgree,
                                     OpKind::kUpdate, OpKind::kAllGather});
   }
   end_runs(call);

@@ -237,10 +237,10 @@ int64_t StepPrices::run_rounds(
   const CallCost& cost = this->cost(call);
   BatchOptions options = batch_options(problem_, cost.strategy(), options_);
   options.kv_budget_tokens = budget_tokens;
-  const double agreement_s = cost.round_agreement_s();
+  const double agreement_s = cost.agreements_s();
   int64_t before = 0;
   const auto priced = [&](const BatchRound& round) {
-    const auto agreements = static_cast<double>(agreements_in(before, round.rounds));
+    const auto agreements = static_cast<double>(agreements_in(before, round.rounds, round.due));
     before += round.rounds;
     visit(round, cost.rounds_s(round), agreements * agreement_s);
   };

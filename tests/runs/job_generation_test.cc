@@ -92,5 +92,13 @@ TEST_F(JobGeneration, EveryFamilyIsGeneratedByStages) {
         expect_same_tokens(layout, family, false);
 }
 
+// Ranks that draw from parts of a vocabulary.
+TEST_F(JobGeneration, PartsOfALargeVocabularyAreDrawnFrom) {
+  for (const LayoutCase& layout : layouts_of_generation())
+    if (layout.name == "g-tp2" || (full_tier() && layout.name == "g-tp2pp2"))
+      for (const bool greedy : {false, true})
+        if (full_tier() || !greedy) expect_same_tokens(layout, "qwen2-wide", greedy);
+}
+
 }  // namespace
 }  // namespace braid

@@ -11,6 +11,7 @@
 #include <thread>
 #include <vector>
 
+#include "batching/sampling_messages.h"
 #include "comm/position.h"
 #include "dataflow/graph.h"
 #include "nn/safetensors.h"
@@ -138,7 +139,8 @@ class JobRun : public RunProcess {
   }
 
   // Adds a model of a family with random weights and four layers, or seven as "qwen2-7"; "" is the
-  // model of the quickstart.
+  // model of the quickstart. As "qwen2-wide" its vocabulary is so large that two ranks draw from
+  // parts of it, of which the tokenizer has the first tokens.
   static std::vector<std::string> with_model(const std::string& family,
                                              std::vector<std::string> options) {
     if (family.empty()) return options;
@@ -157,7 +159,8 @@ class JobRun : public RunProcess {
                                              family.substr(0, family.find('-')), "/config.json")),
                               family);
     const int layers = family.ends_with("-7") ? 7 : 4;
-    config["vocab_size"] = 41;                        // of the quickstart's tokenizer
+    const bool wide = family.ends_with("-wide");
+    config["vocab_size"] = wide ? 2 * kFewestShared + 5 : 41;  // of the quickstart's tokenizer
     for (const char* key : {"torch_dtype", "dtype"})  // an export in 16 bits would hide differences
       if (config.contains(key)) config[key] = "float32";
     config[config.contains("n_layer") ? "n_layer" : "num_hidden_layers"] = layers;
