@@ -28,7 +28,7 @@ void await_endings(Store& store, const Membership& membership, int64_t failed) {
   for (int64_t rank = 1; rank < membership.world_size; ++rank) {
     const double left_s =
         std::chrono::duration<double>(deadline - std::chrono::steady_clock::now()).count();
-    if (rank == failed) continue;  // it may be dead
+    if (rank == failed) continue;
     if (left_s <= 0 || !store.wait(cat(kEndedKey, rank), left_s).ok()) return;
   }
 }
@@ -169,7 +169,7 @@ void Watchdog::judge_watched(const std::string& beat) {
   }
   const double silent_s = now - last_change_s_;
   const ProcessState state = process_state(process_);
-  if (state == ProcessState::kGone) return declare_lost("its process is gone");
+  if (state == ProcessState::kGone) return declare_lost("its process is gone", false);
   const bool stopped = state == ProcessState::kStopped;
   if (!beat.empty() && silent_s > (stopped ? options_.stopped_s : options_.lost_s))
     return declare_lost(
@@ -182,14 +182,14 @@ void Watchdog::judge_watched(const std::string& beat) {
   }
 }
 
-void Watchdog::declare_lost(const std::string& cause) {
+void Watchdog::declare_lost(const std::string& cause, bool lives) {
   // What it wrote between the two looks counts: it may have ended as planned.
   const auto again = store_->look({beat_key(watched_)});
   if (again.ok() && (*again)[0] && *(*again)[0] == kDone) {
     watched_done_ = true;
     return;
   }
-  declare({watched_, cause, watched_position(), true});
+  declare({watched_, cause, watched_position(), lives});
 }
 
 void Watchdog::declare(const RankFailure& failure) {
@@ -214,7 +214,8 @@ void Watchdog::end_now(const RankFailure& failure) {
                static_cast<long long>(membership_.global_rank), why.c_str(), board_.text().c_str());
   std::fflush(nullptr);
   (void)store_->set(cat(kEndedKey, membership_.global_rank), "1");
-  if (membership_.serves_store()) await_endings(*store_, membership_, failure.global_rank);
+  if (membership_.serves_store())
+    await_endings(*store_, membership_, failure.given_up ? 0 : failure.global_rank);
   ::_exit(1);
 }
 

@@ -61,7 +61,7 @@ class Watchdog {
   void say_for_whom(const Beat& own);
   void judge_watched(const std::string& beat);
   std::string watched_position() const;
-  void declare_lost(const std::string& cause);
+  void declare_lost(const std::string& cause, bool lives = true);
   void declare(const RankFailure& failure);
   [[noreturn]] void end_now(const RankFailure& failure);  // REQUIRES: ending_ is held
 
@@ -90,7 +90,7 @@ class Watchdog {
 };
 
 // The rank that serves the store lets the others read a failure before it ends: waits for a few
-// seconds until all of them have, but for the one that failed.
+// seconds until all of them have, but for the one that `failed` and is gone.
 void await_endings(Store& store, const Membership& membership, int64_t failed = 0);
 
 // The key of the store under which the process of a rank says its process_identity().
