@@ -83,7 +83,8 @@ void visit(V& v, Config& o) {
     key::priced, key::read_if(ReadIf::kPlan), key::free_on_resume);
   v("workload", o.workload, "", key::priced, key::read_if(ReadIf::kPrices), key::free_on_resume);
   v("placement", o.placement,
-    "auto | colocated | interleaved | disaggregated | split | standalone | {role: devices, or a share such as 0.25}",
+    "auto | colocated | interleaved | disaggregated | split | standalone | {role: devices, or a "
+    "share such as 0.25}",
     key::priced, key::read_always, key::free_on_resume);
   v("parallel", o.parallel, "auto | {dp, tp, pp, ...}, also by call", key::priced, key::read_always,
     key::free_on_resume);

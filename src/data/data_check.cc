@@ -7,8 +7,8 @@
 #include <utility>
 
 #include "base/log.h"
-#include "host/progress.h"
 #include "base/text.h"
+#include "host/progress.h"
 
 namespace braid::inline data {
 namespace {
