@@ -22,7 +22,8 @@ std::string variable(const char* name) {
 // What the choices depend on, as the file's first line: also which libraries there are to choose
 // from.
 std::string machine_line() {
-  return cat("# ", processor().model, ", ", at::get_num_threads(), " threads, own packed default, ",
+  return cat("# ", processor().model, ", ", at::get_num_threads(),
+             " threads, own packed default, rows compared, ",
              split(at::show_config(), '\n').front(), ", ", at::get_mkldnn_version(), "\n");
 }
 
