@@ -124,7 +124,8 @@ TEST_F(JobReference, OnRanksOfItsOwnItHasTheBitsOfOneProcess) {
 }
 
 // A job that is left between two moves goes on under its own plan with the same bits, and under
-// another, in slices, as if it had not been left.
+// another, in slices, no farther from the job that was not left than one that had the other plan
+// from its first step: how far bf16 rounds apart depends on the processor.
 TEST_F(JobReference, GoesOnUnderTheSamePlanAndAnother) {
   const LayoutCase sliced{"ref_sliced", "ppo", "1x2", everywhere("ppo", "dp: 2", "dp: 2, zero: 3")},
       cut{"ref_cut", "ppo", "1x2", everywhere("ppo", "tp: 2", "tp: 2")};
@@ -136,6 +137,7 @@ TEST_F(JobReference, GoesOnUnderTheSamePlanAndAnother) {
     finish(job_command(name, "ppo", replaying("ppo", layout, std::move(more))));
   };
   run("left-never", sliced, {});
+  run("left-cut", cut, {});
   for (const auto& [then, exact] : {std::pair(&sliced, true), std::pair(&cut, false)}) {
     const std::string name = "left-" + then->name;
     SCOPED_TRACE(name);
@@ -151,9 +153,11 @@ TEST_F(JobReference, GoesOnUnderTheSamePlanAndAnother) {
       continue;
     }
     ASSERT_EQ(left.size(), right.size());
+    const Tensors other = reference_of("left-cut", "optimizer");
     for (const auto& [tensor, values] : left)  // of weights in 16 bits
-      EXPECT_LE((values - right.at(tensor)).norm().item<double>(),
-                1e-3 * values.norm().item<double>())
+      EXPECT_LE(
+          (values - right.at(tensor)).norm().item<double>(),
+          1e-3 * values.norm().item<double>() + (values - other.at(tensor)).norm().item<double>())
           << tensor;
   }
 }
