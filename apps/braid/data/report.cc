@@ -42,11 +42,13 @@ void print_findings(const std::vector<RunRecord>& runs) {
 }
 
 // Of runs that go on: waits for their first step. A folder that is none is an error at once.
-Status wait_for_rows(const ReportArguments& arguments) {
+Result<std::vector<RunRecord>> first_rows(const ReportArguments& arguments) {
   for (bool said = false;; said = true) {
-    const auto runs = read_runs(arguments.runs);
-    const bool folders = std::all_of(arguments.runs.begin(), arguments.runs.end(), is_folder);
-    if (runs.ok() || runs.status().code() != Code::kNotFound || !folders) return runs.status();
+    auto runs = read_runs(arguments.runs);
+    const bool begins = arguments.follow_s > 0 && !runs.ok() &&
+                        runs.status().code() == Code::kNotFound &&
+                        std::all_of(arguments.runs.begin(), arguments.runs.end(), is_folder);
+    if (!begins) return runs;
     if (!said) log_info("waiting for the first step (metrics.jsonl has no row)");
     std::this_thread::sleep_for(std::chrono::seconds(arguments.follow_s));
   }
@@ -56,19 +58,18 @@ Status write_report(const ReportArguments& arguments) {
   const std::string out =
       arguments.out.empty() ? join_path(arguments.runs.front(), kRunPageName) : arguments.out;
   // A missing run before a missing folder.
-  BRAID_TRY(arguments.follow_s > 0 ? wait_for_rows(arguments) : read_runs(arguments.runs).status());
+  BRAID_ASSIGN(std::vector<RunRecord> runs, first_rows(arguments));
   BRAID_TRY(check_outputs({{"--out", out}}));
   while (true) {
-    BRAID_ASSIGN(const std::vector<RunRecord> runs, read_runs(arguments.runs));
     const bool last = arguments.follow_s == 0 || all_complete(runs);
     BRAID_TRY(write_file_atomic(out, run_page(runs, {.refresh_s = last ? 0 : arguments.follow_s})));
-    if (last) {
-      print_findings(runs);
-      std::printf("the report is in %s\n", out.c_str());
-      return ok_status();
-    }
+    if (last) break;
     std::this_thread::sleep_for(std::chrono::seconds(arguments.follow_s));
+    BRAID_ASSIGN(runs, read_runs(arguments.runs));
   }
+  print_findings(runs);
+  std::printf("the report is in %s\n", out.c_str());
+  return ok_status();
 }
 
 Action define_report(CLI::App& app) {

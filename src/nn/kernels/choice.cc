@@ -82,11 +82,12 @@ bool rows_are_invariant(const at::Tensor& x, const Product& product,
   });
 }
 
-// The row counts that linear.cc gives the default library, and those of two kinds of packed rows.
+// Of the default library every number of rows that it is given.
 std::vector<int64_t> batches_of(MatrixLibrary library) {
   if (library != MatrixLibrary::kDefault) return {8, 16, 24, 32, 40, 48, 56, 61};
-  std::vector<int64_t> out = {kMinRows};
-  for (int64_t rows = kMinRows + 4; rows <= kInvariantRows; ++rows) out.push_back(rows);
+  std::vector<int64_t> out;
+  for (int64_t rows = 1; rows <= kInvariantRows; ++rows)
+    if (padded_rows(rows, library) == rows) out.push_back(rows);
   return out;
 }
 
@@ -227,6 +228,19 @@ Status set_matrix_choices(const std::string& text) {
 bool has_library(MatrixLibrary library, at::ScalarType dtype) {
   if (library == MatrixLibrary::kOwn) return panels::simd_for(dtype) != panels::Simd::kNone;
   return library == MatrixLibrary::kDefault || onednn_packs(dtype);
+}
+
+// Small batches fill whole tiles of four rows, at least kMinRows. With oneDNN's packed weights
+// every number of rows has a kernel of its own, generated on first use: few different ones are
+// wanted.
+int64_t padded_rows(int64_t rows, MatrixLibrary library) {
+  if (library == MatrixLibrary::kOwn) return rows;
+  if (rows <= kMinRows) return kMinRows;
+  if (library == MatrixLibrary::kPacked) {
+    const int64_t tile = rows <= 256 ? kMinRows : rows <= 1024 ? 64 : rows <= 2048 ? 128 : 256;
+    return (rows + tile - 1) / tile * tile;
+  }
+  return rows < kMinRows + 4 ? kMinRows + 4 : rows;
 }
 
 at::Tensor pack_weight(const at::Tensor& w_OI, MatrixLibrary library) {

@@ -51,6 +51,9 @@ bool has_library(MatrixLibrary library, at::ScalarType dtype);
 at::Tensor pack_weight(const at::Tensor& w_OI, MatrixLibrary library);
 at::Tensor packed_product(const at::Tensor& x_TI, const at::Tensor& packed, const at::Tensor& b_O);
 
+// How many rows a batch of so many is padded to, for products whose rows do not depend on it.
+int64_t padded_rows(int64_t rows, MatrixLibrary library);
+
 // The library that packed it.
 MatrixLibrary library_of_packed(const at::Tensor& packed);
 

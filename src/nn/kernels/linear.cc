@@ -2,7 +2,8 @@
 // Measured of the others on AVX-512: with the default library rows of batches of up to 11, on
 // processors without AMX of up to 15 and with two threads of any number, may differ in bits from
 // those of larger ones; with oneDNN's packed weights only a single row may. The default library is
-// therefore told to be strict, and small batches are padded, for libraries that cannot be told.
+// therefore told to be strict, and small batches are padded, for libraries that cannot be told;
+// where rows differ all the same the choice leaves the library out (choice.h).
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/constant_pad_nd.h>
 #include <ATen/ops/equal.h>
@@ -36,19 +37,6 @@ namespace {
 
 using torch::autograd::AutogradContext;
 using torch::autograd::variable_list;
-
-// Small batches fill whole tiles of four rows, at least kMinRows. With oneDNN's packed weights
-// every number of rows has a kernel of its own, generated on first use: few different ones are
-// wanted.
-int64_t padded_rows(int64_t rows, MatrixLibrary library) {
-  if (library == MatrixLibrary::kOwn) return rows;
-  if (rows <= kMinRows) return kMinRows;
-  if (library == MatrixLibrary::kPacked) {
-    const int64_t tile = rows <= 256 ? kMinRows : rows <= 1024 ? 64 : rows <= 2048 ? 128 : 256;
-    return (rows + tile - 1) / tile * tile;
-  }
-  return rows < kMinRows + 4 ? kMinRows + 4 : rows;
-}
 
 template <typename Product>
 at::Tensor with_padded_rows(const at::Tensor& x, MatrixLibrary library, const Product& product) {
