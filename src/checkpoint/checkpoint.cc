@@ -12,107 +12,18 @@
 
 #include "base/log.h"
 #include "base/text.h"
+#include "checkpoint/folder_names.h"
 #include "checkpoint/manifest.h"
+#include "checkpoint/save_share.h"
+#include "checkpoint/shard_file.h"
 #include "host/file.h"
-#include "host/staged_folder.h"
-#include "nn/safetensors.h"
 
 namespace braid::inline checkpoint {
 namespace {
 
 namespace fs = std::filesystem;
 
-constexpr const char* kPrefix = "step-";
-constexpr const char* kOpenSuffix = "-open";
-constexpr const char* kTemporaryPrefix = ".writing-";
-constexpr const char* kRemovedPrefix = ".removed-";
 constexpr const char* kLockFile = ".lock";
-constexpr const char* kStateFile = "state.json";
-constexpr const char* kTensorSuffix = ".safetensors";
-
-std::string folder_name(const SavePoint& at) {
-  std::string digits = std::to_string(at.step);
-  if (digits.size() < 6) digits.insert(0, 6 - digits.size(), '0');
-  return kPrefix + digits + (at.open ? kOpenSuffix : "");
-}
-
-// The point of "step-000012" or "step-000012-open"; nothing for any other name.
-std::optional<SavePoint> point_of(const std::string& name) {
-  const std::string prefix = kPrefix, suffix = kOpenSuffix;
-  if (name.rfind(prefix, 0) != 0) return std::nullopt;
-  std::string digits = name.substr(prefix.size());
-  const bool open = digits.ends_with(suffix);
-  if (open) digits.resize(digits.size() - suffix.size());
-  if (digits.empty() || digits.find_first_not_of("0123456789") != std::string::npos ||
-      digits.size() > 18)
-    return std::nullopt;
-  return SavePoint{std::stoll(digits), open};
-}
-
-}  // namespace
-
-int64_t size_bytes(const CheckpointState& state) {
-  int64_t total = kCheckpointOverheadBytes + static_cast<int64_t>(state.numbers.dump().size());
-  for (const auto& [group, tensors] : state.tensors)
-    for (const auto& [name, tensor] : tensors) total += static_cast<int64_t>(tensor.nbytes());
-  return total;
-}
-
-namespace {
-
-Status write_files(const std::string& folder, int64_t step,
-                   const std::map<std::string, double>& metrics, const CheckpointState& state) {
-  BRAID_TRY(make_folder(folder));
-  std::vector<std::string> files = {kStateFile};
-  BRAID_TRY(write_file_atomic(join_path(folder, kStateFile), state.numbers.dump() + "\n"));
-  for (const auto& [group, tensors] : state.tensors) {
-    files.push_back(group + kTensorSuffix);
-    BRAID_TRY(write_safetensors(join_path(folder, files.back()), tensors));
-  }
-  BRAID_TRY(write_manifest(folder, step, files, metrics));
-  return sync_path(folder);
-}
-
-void remove_folder(const std::string& path) {
-  std::error_code error;
-  fs::remove_all(path, error);
-  if (error) log_warning(cat(path, ": cannot be removed: ", error.message()));
-}
-
-// What an interrupted save or removal left behind.
-Status remove_leftovers(const std::string& folder) {
-  BRAID_ASSIGN(const std::vector<std::string> names, list_folder(folder));
-  for (const std::string& name : names)
-    if (name.rfind(kTemporaryPrefix, 0) == 0 || name.rfind(kRemovedPrefix, 0) == 0)
-      remove_folder(join_path(folder, name));
-  return ok_status();
-}
-
-// Takes the name away first: what is half removed no longer looks like a checkpoint.
-Status remove_checkpoint(const std::string& folder, const CheckpointInfo& info) {
-  const std::string hidden = join_path(folder, kRemovedPrefix + folder_name(info.at));
-  std::error_code error;
-  fs::rename(info.path, hidden, error);
-  if (error) return io_error(cat(info.path, ": cannot be removed: ", error.message()));
-  remove_folder(hidden);
-  return ok_status();
-}
-
-Result<Manifest> verified_manifest(const std::string& path) {
-  BRAID_ASSIGN(const Manifest manifest, read_manifest(path));
-  BRAID_TRY(check_files(path, manifest));
-  return manifest;
-}
-
-Result<NamedTensors> read_tensors(const std::string& path) {
-  BRAID_ASSIGN(const SafetensorsFile file, SafetensorsFile::open(path));
-  NamedTensors out;
-  for (const auto& [name, entry] : file.entries()) {
-    BRAID_ASSIGN(at::Tensor tensor, file.read(name));
-    out.emplace_back(name, std::move(tensor));
-  }
-  return out;
-}
 
 // What to type after `damaged` was refused.
 std::string offer(const std::string& folder, const std::string& damaged) {
@@ -159,19 +70,19 @@ Status check_free_space(const std::string& folder, int64_t needed_bytes) {
                       "checkpoint.dir to another disk"));
 }
 
+int64_t size_bytes(const CheckpointState& state) {
+  int64_t total = kCheckpointOverheadBytes + static_cast<int64_t>(state.numbers.dump().size());
+  for (const auto& [group, slices] : state.tensors)
+    for (const SavedSlice& slice : slices) total += static_cast<int64_t>(slice.values.nbytes());
+  return total;
+}
+
 Result<std::string> save_checkpoint(const std::string& folder, const SavePoint& at,
                                     const std::map<std::string, double>& metrics,
                                     const CheckpointState& state) {
-  BRAID_TRY(make_folder(folder));
-  BRAID_TRY(remove_leftovers(folder));
-  BRAID_TRY(check_free_space(folder, size_bytes(state)));
-  const std::string temporary = join_path(folder, kTemporaryPrefix + folder_name(at));
-  const std::string path = join_path(folder, folder_name(at));
-  Status status = write_files(temporary, at.step, metrics, state);
-  if (status.ok()) status = put_in_place(temporary, path);
-  if (path_exists(temporary)) remove_folder(temporary);
-  if (!status.ok()) return status.at("checkpoint");
-  return path;
+  BRAID_TRY(prepare_save(folder, at, size_bytes(state)));
+  (void)write_share(folder, at, {}, state);  // its failure is that of the commit
+  return commit_save(folder, at, 1, metrics);
 }
 
 Result<std::vector<CheckpointInfo>> list_checkpoints(const std::string& folder) {
@@ -185,7 +96,16 @@ Result<std::vector<CheckpointInfo>> list_checkpoints(const std::string& folder) 
 }
 
 Result<int64_t> verify_checkpoint(const std::string& path) {
-  BRAID_ASSIGN(const Manifest manifest, verified_manifest(path));
+  BRAID_ASSIGN(const Manifest manifest, read_manifest(path));
+  for (const auto& [name, entry] : manifest.files) {
+    const std::string file = join_path(path, name);
+    if (!entry.of_header) {
+      BRAID_TRY(check_file(file, entry));
+      continue;
+    }
+    BRAID_ASSIGN(ShardFile shard, ShardFile::open(file, entry));
+    for (size_t i = 0; i < shard.size(); ++i) BRAID_TRY(shard.values(i).status());
+  }
   return manifest.step;
 }
 
@@ -194,32 +114,24 @@ Result<std::map<std::string, double>> checkpoint_metrics(const std::string& path
   return std::move(manifest.metrics);
 }
 
-Result<CheckpointState> load_checkpoint(const std::string& path, const std::string& groups) {
-  if (!path_exists(join_path(path, kManifestFile)))
-    return not_found(cat(path, " is not a checkpoint (it has no ", kManifestFile,
-                         "); name a folder such as RUN/checkpoints/step-000012"));
-  BRAID_ASSIGN(const Manifest manifest, verified_manifest(path));
-  CheckpointState state;
-  const std::string suffix = kTensorSuffix;
-  for (const auto& [name, entry] : manifest.files) {
-    const std::string file = join_path(path, name);
-    if (name == kStateFile) {
-      BRAID_ASSIGN(const std::string text, read_file(file));
-      BRAID_ASSIGN(state.numbers, parse_json(text, file));
-    } else if (name.ends_with(groups + suffix)) {
-      BRAID_ASSIGN(state.tensors[name.substr(0, name.size() - suffix.size())], read_tensors(file));
-    }
-  }
-  return state;
-}
-
 Result<Json> checkpoint_numbers(const std::string& path) {
+  BRAID_ASSIGN(const Manifest manifest, read_manifest(path));
   const std::string file = join_path(path, kStateFile);
+  const auto found = manifest.files.find(kStateFile);
+  if (found == manifest.files.end())
+    return Status(Code::kDataLoss, cat(file, ": the manifest does not list it"));
+  BRAID_TRY(check_file(file, found->second));
   BRAID_ASSIGN(const std::string text, read_file(file));
   return parse_json(text, file);
 }
 
-Result<std::string> resume_path(const std::string& resume, const std::string& folder) {
+Status refused_as_damaged(const std::string& path, const Status& failure) {
+  return {Code::kDataLoss, cat("checkpoint ", path, " is damaged and was not used: ",
+                               failure.message(), offer(parent_folder(path), path))};
+}
+
+Result<std::string> resume_path(const std::string& resume, const std::string& folder,
+                                bool all_files) {
   if (resume == "none") return std::string();
   std::string path;
   if (resume == "auto") {
@@ -229,10 +141,11 @@ Result<std::string> resume_path(const std::string& resume, const std::string& fo
   } else {
     BRAID_ASSIGN(path, checkpoint_at(resume));
   }
-  const Status failure = verify_checkpoint(path).status();
-  if (failure.ok()) return path;
-  return Status(Code::kDataLoss, cat("checkpoint ", path, " is damaged and was not used: ",
-                                     failure.message(), offer(parent_folder(path), path)));
+  const auto manifest = read_manifest(path);
+  Status failure = manifest.status();
+  if (failure.ok()) failure = checkpoint_numbers(path).status();
+  if (failure.ok() && all_files) failure = check_sizes(path, *manifest);
+  return failure.ok() ? Result<std::string>(path) : refused_as_damaged(path, failure);
 }
 
 Status remove_checkpoints(const std::string& folder) {

@@ -1,8 +1,9 @@
 // Checkpoints on disk: a folder FOLDER/step-000012 (or step-000012-open, within the step after)
-// with one safetensors file per group of tensors, state.json, and manifest.json with the size and
-// SHA-256 of each. A checkpoint is written under a temporary name, synced and renamed, so a folder
-// of that name is always complete; damage that happens later is found by the hashes. One process
-// writes to a folder at a time.
+// with a safetensors file of slices for each group of tensors and rank that wrote
+// (checkpoint/shard_file.h), state.json, and manifest.json with the size and a SHA-256 of each. A
+// checkpoint is written under a temporary name, synced and renamed, so a folder of that name is
+// always complete; damage that happens later is found by sizes and hashes. One job writes to a
+// folder at a time.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -17,6 +18,7 @@
 
 #include "base/json.h"
 #include "base/status.h"
+#include "checkpoint/saved_slice.h"
 #include "config/options.h"
 #include "host/process.h"
 
@@ -24,10 +26,15 @@ namespace braid::inline checkpoint {
 
 using NamedTensors = std::vector<std::pair<std::string, at::Tensor>>;
 
-// Everything that continuing needs.
+// Everything that continuing needs, or the share of it that a rank of a job writes.
 struct CheckpointState {
-  std::map<std::string, NamedTensors> tensors;  // by group ("actor.weights"), each a file
-  Json numbers = Json::object();                // state.json; doubles survive bit for bit
+  std::map<std::string, std::vector<SavedSlice>> tensors;  // by group ("actor.weights")
+  Json numbers = Json::object();  // state.json; doubles survive bit for bit
+};
+
+// One of the ranks that write a checkpoint together.
+struct SaveRank {
+  int64_t rank = 0, ranks = 1;
 };
 
 // The moment of a run that a checkpoint is of.
@@ -42,8 +49,8 @@ struct CheckpointInfo {
   std::string path;
 };
 
-// Writes the state at a point and returns its path. `metrics` is the row of the last complete step,
-// by which keep_best chooses. An existing checkpoint of this point is replaced in one rename.
+// Writes the whole state at a point and returns its path. `metrics` is the row of the last complete
+// step, by which keep_best chooses. An existing checkpoint of this point is replaced in one rename.
 // Errors: too little free space (nothing is written then), a failed write.
 Result<std::string> save_checkpoint(const std::string& folder, const SavePoint& at,
                                     const std::map<std::string, double>& metrics,
@@ -59,24 +66,24 @@ Result<std::vector<CheckpointInfo>> list_checkpoints(const std::string& folder);
 // Removes every checkpoint of a folder.
 Status remove_checkpoints(const std::string& folder);
 
-// Reads a checkpoint after checking every size and hash; of the tensors only the groups whose name
-// ends in `groups`. kNotFound: there is none; kDataLoss names the file and what is wrong with it.
-Result<CheckpointState> load_checkpoint(const std::string& path, const std::string& groups = "");
-
-// Checks every size and hash without building tensors; returns the steps completed.
+// Checks every size and hash; returns the steps completed.
 Result<int64_t> verify_checkpoint(const std::string& path);
 
 // The metrics row that a checkpoint was saved with.
 Result<std::map<std::string, double>> checkpoint_metrics(const std::string& path);
 
-// state.json alone.
+// state.json alone, after its hash.
 Result<Json> checkpoint_numbers(const std::string& path);
 
-// The checkpoint that checkpoint.resume means, every size and hash checked: "" for "none" and for
-// "auto" in a folder without any; under "auto" the newest one, otherwise the one at that path. A
-// damaged checkpoint is refused; the error then offers the newest intact earlier one as a
-// key=value.
-Result<std::string> resume_path(const std::string& resume, const std::string& folder);
+// The checkpoint that checkpoint.resume means: "" for "none" and for "auto" in a folder without
+// any; under "auto" the newest one, otherwise the one at that path. Manifest and state.json are
+// checked, and the sizes of all files where `all_files`; hashes are compared by who reads the
+// tensors. A damaged checkpoint is refused as refused_as_damaged() says.
+Result<std::string> resume_path(const std::string& resume, const std::string& folder,
+                                bool all_files = false);
+// The error of a checkpoint that was found to be damaged: `failure` with the newest intact earlier
+// one as a key=value.
+Status refused_as_damaged(const std::string& path, const Status& failure);
 
 // The metric of checkpoint.keep_best: "NAME" or "max:NAME", highest is best; "min:NAME", lowest.
 struct BestMetric {

@@ -2,8 +2,10 @@
 #include "base/testing.h"
 
 #include <ATen/ops/arange.h>
+#include <ATen/ops/empty.h>
 #include <ATen/ops/equal.h>
 #include <ATen/ops/full.h>
+#include <ATen/ops/tensor.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <signal.h>
@@ -16,7 +18,12 @@
 #include <random>
 
 #include "base/text.h"
+#include "checkpoint/checkpoint_reader.h"
+#include "checkpoint/checkpoint_writer.h"
+#include "checkpoint/manifest.h"
 #include "host/file.h"
+#include "host/sha256.h"
+#include "nn/safetensors.h"
 
 namespace braid::inline checkpoint {
 namespace {
@@ -69,11 +76,13 @@ void flip_bit(const std::string& path, size_t offset) {
 TEST_F(CheckpointTest, GivesBackWhatWasSaved) {
   save(folder_, 7, {{"reward/raw_mean", 0.25}, {"nan", std::nan("")}});
   const std::string path = join_path(folder_, "step-000007");
-  const auto loaded = load_checkpoint(path);
+  auto loaded = CheckpointReader::open(path);
   ASSERT_TRUE(loaded.ok()) << loaded.status().message();
-  EXPECT_EQ(loaded->numbers["kl_coef"].get<double>(), 0.1 + 0.2);
-  ASSERT_EQ(loaded->tensors.size(), 2u);
-  for (const auto& [name, tensor] : loaded->tensors.at("actor.weights"))
+  EXPECT_EQ(loaded->numbers()["kl_coef"].get<double>(), 0.1 + 0.2);
+  EXPECT_TRUE(loaded->has("actor.optimizer"));
+  const NamedTensors weights = *loaded->whole("actor.weights");
+  ASSERT_EQ(weights.size(), 2u);
+  for (const auto& [name, tensor] : weights)
     EXPECT_TRUE(at::equal(tensor, name == "w" ? at::full({64}, 7.0) : at::arange(3, at::kFloat)));
   EXPECT_EQ(*checkpoint_metrics(path), (std::map<std::string, double>{{"reward/raw_mean", 0.25}}));
   EXPECT_EQ(*verify_checkpoint(path), 7);
@@ -85,7 +94,7 @@ TEST_F(CheckpointTest, SavingAStepAgainReplacesIt) {
   CheckpointState other = state_of(7);
   other.numbers["kl_coef"] = 2.5;
   ASSERT_TRUE(save_checkpoint(folder_, {7}, {}, other).ok());
-  EXPECT_EQ(load_checkpoint(join_path(folder_, "step-000007"))->numbers["kl_coef"], 2.5);
+  EXPECT_EQ((*checkpoint_numbers(join_path(folder_, "step-000007")))["kl_coef"], 2.5);
   EXPECT_THAT(*list_folder(folder_), ElementsAre("step-000007"));
 }
 
@@ -158,6 +167,18 @@ TEST_F(CheckpointTest, ResumeFollowsTheConfiguration) {
               HasSubstr("the newest one in it is " + join_path(folder_, "step-000002")));
 }
 
+// What a run finds that goes on: before it loads, and when it reads the tensors.
+Status resumed(const std::string& folder) {
+  const auto path = resume_path("auto", folder, true);
+  if (!path.ok()) return path.status();
+  auto reader = CheckpointReader::open(*path);
+  if (!reader.ok()) return reader.status();
+  for (const char* group : {"actor.weights", "actor.optimizer"})
+    if (const Status read = reader->whole(group).status(); !read.ok())
+      return refused_as_damaged(*path, read);
+  return ok_status();
+}
+
 // Every way to damage a file: the newest checkpoint is refused with the file's name, and the
 // previous one is offered; where that is damaged as well, the one before it.
 TEST_F(CheckpointTest, DamageIsRefusedByNameAndThePreviousOneOffered) {
@@ -172,7 +193,7 @@ TEST_F(CheckpointTest, DamageIsRefusedByNameAndThePreviousOneOffered) {
       if (damage == "flip") flip_bit(path, fs::file_size(path) / 2);
       if (damage == "truncate") fs::resize_file(path, fs::file_size(path) - 1);
       if (damage == "remove") fs::remove(path);
-      const Status refused = resume_path("auto", folder_).status();
+      const Status refused = resumed(folder_);
       if (damage == "truncate" && name == "manifest.json") {  // only the last newline went
         EXPECT_TRUE(refused.ok());
         continue;
@@ -213,11 +234,208 @@ TEST_F(CheckpointTest, BadOptionsNameTheKey) {
   EXPECT_THAT(validate(config).message(), HasSubstr("checkpoint.keep_best"));
 }
 
+// A checkpoint whose files hold whole tensors and have one hash each, as format 1 wrote them.
+void save_as_format_1(const std::string& path) {
+  ASSERT_TRUE(make_folder(path).ok());
+  Json files = Json::object();
+  const auto list = [&](const std::string& name) {
+    const std::string text = *read_file(join_path(path, name));
+    files[name] = {{"bytes", text.size()}, {"sha256", sha256_hex(text)}};
+  };
+  const at::Tensor w = at::arange(12, at::kFloat).view({3, 4});
+  ASSERT_TRUE(write_safetensors(join_path(path, "actor.weights.safetensors"), {{"w", w}}).ok());
+  ASSERT_TRUE(write_file_atomic(join_path(path, "state.json"), "{\"step\": 4}\n").ok());
+  list("actor.weights.safetensors");
+  list("state.json");
+  Json manifest = {{"format", 1}, {"step", 4}, {"files", files}, {"metrics", Json::object()}};
+  manifest["sha256"] = sha256_hex(manifest.dump());
+  ASSERT_TRUE(write_file_atomic(join_path(path, "manifest.json"), manifest.dump(2) + "\n").ok());
+}
+
+TEST_F(CheckpointTest, ReadsWhatFormat1Wrote) {
+  const std::string path = join_path(folder_, "step-000004");
+  save_as_format_1(path);
+  EXPECT_EQ(*resume_path("auto", folder_, true), path);
+  const at::Tensor part = at::empty({2, 2});
+  ASSERT_EQ(CheckpointReader::open(path)->read("actor.weights", {{"w", {3, 4}, {1, 2}, part}}),
+            Status());
+  EXPECT_TRUE(at::equal(part, at::tensor({6.0F, 7.0F, 10.0F, 11.0F}).view({2, 2})));
+  flip_bit(join_path(path, "actor.weights.safetensors"), 130);
+  EXPECT_EQ(verify_checkpoint(path).status().code(), Code::kDataLoss);
+  EXPECT_THAT(CheckpointReader::open(path)->whole("actor.weights").status().message(),
+              HasSubstr("actor.weights.safetensors: its content does not match"));
+}
+
+TEST_F(CheckpointTest, AnUnknownFormatIsRefusedByItsNumber) {
+  const std::string path = join_path(folder_, "step-000004");
+  save_as_format_1(path);
+  Json manifest = *parse_json(*read_file(join_path(path, "manifest.json")), "manifest");
+  manifest["format"] = 3;
+  manifest.erase("sha256");
+  manifest["sha256"] = sha256_hex(manifest.dump());
+  ASSERT_TRUE(write_file_atomic(join_path(path, "manifest.json"), manifest.dump()).ok());
+  EXPECT_THAT(resume_path("auto", folder_).status().message(),
+              HasSubstr("format 3, this program reads 1 to 2"));
+}
+
+// A tensor [6, 4] in rectangles of several ranks, which take turns so that each file has some.
+std::vector<CheckpointState> shares_of(const at::Tensor& whole, int64_t ranks) {
+  std::vector<CheckpointState> out(ranks);
+  const auto add = [&](int64_t rank, std::vector<int64_t> offset, std::vector<int64_t> extent) {
+    const at::Tensor part =
+        whole.narrow(0, offset[0], extent[0]).narrow(1, offset[1], extent[1]).clone();
+    out[rank % ranks].tensors["actor.weights"].emplace_back("w", whole.sizes().vec(), offset, part);
+  };
+  add(0, {0, 0}, {2, 4});
+  add(1, {2, 0}, {1, 1});
+  add(2, {2, 1}, {1, 3});
+  add(3, {3, 0}, {3, 2});
+  add(4, {3, 2}, {3, 2});
+  for (int64_t rank = 0; rank < ranks; ++rank)
+    out[rank].numbers["roles"][cat("role-", rank)] = {{"updates", rank}};
+  out[0].numbers["step"] = 5;
+  return out;
+}
+
+std::string save_shares(const std::string& folder, const std::vector<CheckpointState>& shares) {
+  const auto ranks = std::ssize(shares);
+  EXPECT_EQ(prepare_save(folder, {5}, 1000), Status());
+  for (int64_t rank = ranks - 1; rank >= 0; --rank)
+    EXPECT_EQ(write_share(folder, {5}, {rank, ranks}, shares[rank]), Status());
+  const auto path = commit_save(folder, {5}, ranks, {});
+  EXPECT_TRUE(path.ok()) << path.status().message();
+  return *path;
+}
+
+// Whatever ranks wrote, each rectangle is read from the files that have something of it.
+TEST_F(CheckpointTest, SharesOfSeveralRanksAreOneCheckpoint) {
+  const at::Tensor whole = at::arange(24, at::kFloat).view({6, 4});
+  for (const int64_t ranks : {1, 2, 3, 5}) {
+    SCOPED_TRACE(ranks);
+    const std::string path = save_shares(folder_, shares_of(whole, ranks));
+    const Json numbers = *checkpoint_numbers(path);
+    EXPECT_EQ(numbers["roles"].size(), static_cast<size_t>(ranks));
+    EXPECT_EQ(verify_checkpoint(path).status(), Status());
+    for (const double first : {0.0, 0.5, 0.9}) {
+      CheckpointReader reader = *CheckpointReader::open(path, first);
+      EXPECT_TRUE(at::equal((*reader.whole("actor.weights"))[0].second, whole));
+      for (int64_t row = 0; row < 5; ++row)
+        for (int64_t column = 0; column < 3; ++column) {
+          const at::Tensor part = at::empty({2, 2});
+          ASSERT_EQ(reader.read("actor.weights", {{"w", {6, 4}, {row, column}, part}}), Status());
+          EXPECT_TRUE(at::equal(part, whole.narrow(0, row, 2).narrow(1, column, 2)));
+        }
+    }
+    for (const std::string& name : *list_folder(path)) EXPECT_NE(name[0], '.') << name;
+  }
+}
+
+// Files that a reader wants nothing of are not opened, and damage in them is not its matter.
+TEST_F(CheckpointTest, OnlyWhatIsWantedIsRead) {
+  const at::Tensor whole = at::arange(24, at::kFloat).view({6, 4});
+  const std::string path = save_shares(folder_, shares_of(whole, 5));
+  const std::string last = join_path(path, "actor.weights.rank-0004.safetensors");
+  flip_bit(last, fs::file_size(last) - 1);
+  const at::Tensor top = at::empty({2, 4}), all = at::empty({6, 4});
+  CheckpointReader reader = *CheckpointReader::open(path);
+  EXPECT_EQ(reader.read("actor.weights", {{"w", {6, 4}, {0, 0}, top}}), Status());
+  const Status damaged = reader.read("actor.weights", {{"w", all}});
+  EXPECT_EQ(damaged.code(), Code::kDataLoss);
+  EXPECT_THAT(damaged.message(), HasSubstr(last + ": tensor w[3:6, 2:4]"));
+  fs::remove(last);
+  EXPECT_THAT(resume_path("auto", folder_, true).status().message(),
+              HasSubstr(last + ": is missing"));
+  EXPECT_THAT(CheckpointReader::open(path)->whole("actor.weights").status().message(),
+              HasSubstr(last + ": is missing"));
+}
+
+TEST_F(CheckpointTest, APartThatNoFileHasIsAnError) {
+  const at::Tensor whole = at::arange(24, at::kFloat).view({6, 4});
+  auto shares = shares_of(whole, 2);
+  shares[1].tensors["actor.weights"].pop_back();
+  const std::string path = save_shares(folder_, shares);
+  EXPECT_THAT(CheckpointReader::open(path)->whole("actor.weights").status().message(),
+              HasSubstr("a part of tensor w is in no file"));
+}
+
+// Nothing is committed before all ranks have written, nor where one has failed.
+TEST_F(CheckpointTest, ARankThatDoesNotWriteLeavesTheCheckpointBefore) {
+  const auto shares = shares_of(at::arange(24, at::kFloat).view({6, 4}), 3);
+  save(folder_, 4);
+  ASSERT_EQ(prepare_save(folder_, {5}, 1000), Status());
+  for (const int64_t rank : {0, 2})
+    ASSERT_EQ(write_share(folder_, {5}, {rank, 3}, shares[rank]), Status());
+  EXPECT_THAT(list_folder(folder_).value(), testing::Contains("step-000004"));
+  EXPECT_EQ(*resume_path("auto", folder_), join_path(folder_, "step-000004"));
+  int looks = 0;
+  const auto missing = commit_save(folder_, {5}, 3, {}, [&] { return ++looks == 3; });
+  EXPECT_THAT(missing.status().message(), HasSubstr("rank 1 has not written its share"));
+  EXPECT_THAT(*list_folder(folder_), ElementsAre("step-000004"));
+
+  ASSERT_EQ(prepare_save(folder_, {5}, 1000), Status());
+  const std::string file =
+      join_path(folder_, ".writing-step-000005/actor.weights.rank-0001.safetensors");
+  ASSERT_TRUE(make_folder(file).ok());  // a file cannot be made there
+  for (const int64_t rank : {0, 1, 2})
+    EXPECT_EQ(write_share(folder_, {5}, {rank, 3}, shares[rank]).ok(), rank != 1);
+  const auto failed = commit_save(folder_, {5}, 3, {});
+  EXPECT_THAT(failed.status().message(), HasSubstr("rank 1: " + file + ": cannot be created"));
+  EXPECT_THAT(*list_folder(folder_), ElementsAre("step-000004"));
+}
+
+// The bytes do not depend on which thread writes them.
+TEST_F(CheckpointTest, WritesBesideAsItDoesAtOnce) {
+  save(folder_, 3);
+  const std::string other = folder_ + "-beside";
+  fs::remove_all(other);
+  {
+    CheckpointWriter writer({}, other, {});
+    EXPECT_FALSE(writer.open());
+    for (const int64_t step : {1, 2, 3}) {
+      ASSERT_EQ(writer.prepare({step}, 1000), Status());
+      writer.begin({step}, {}, state_of(step));
+      EXPECT_TRUE(writer.open());
+      EXPECT_EQ(writer.share_written(), Status());
+      EXPECT_EQ(writer.committed(), Status());
+    }
+    ASSERT_EQ(writer.prepare({4}, 1000), Status());
+    writer.begin({4}, {}, state_of(4));
+  }
+  EXPECT_THAT(*list_folder(other), ElementsAre("step-000003", "step-000004"));  // keep_last
+  for (const std::string& name : *list_folder(join_path(other, "step-000003")))
+    EXPECT_EQ(*read_file(join_path(other, "step-000003/" + name)),
+              *read_file(join_path(folder_, "step-000003/" + name)))
+        << name;
+  fs::remove_all(other);
+}
+
+// What fails beside the steps is not lost.
+TEST_F(CheckpointTest, AFailureBesideIsReturnedToWhoWaits) {
+  CheckpointWriter writer({}, folder_, {});
+  ASSERT_EQ(writer.prepare({1}, 1000), Status());
+  const std::string file = join_path(folder_, ".writing-step-000001/actor.weights.safetensors");
+  ASSERT_TRUE(make_folder(file).ok());
+  writer.begin({1}, {}, state_of(1));
+  EXPECT_THAT(writer.share_written().message(), HasSubstr(file));
+  EXPECT_THAT(writer.committed().message(), HasSubstr(file));
+  EXPECT_FALSE(writer.open());
+  EXPECT_THAT(*list_folder(folder_), testing::IsEmpty());
+}
+
 // Writes checkpoints one after another, telling each finished step through a pipe, until killed.
-[[noreturn]] void write_until_killed(const std::string& folder, int64_t first, int acknowledged) {
-  CheckpointConfig config;
+// `beside`: by a thread, as runs do.
+[[noreturn]] void write_until_killed(const std::string& folder, int64_t first, int acknowledged,
+                                     bool beside) {
+  const CheckpointConfig config;
+  CheckpointWriter writer(config, folder, {});
+  const auto write_beside = [&](int64_t step) {
+    if (!writer.prepare({step}, 1).ok()) return false;
+    writer.begin({step}, {}, state_of(step, 4096));
+    return writer.share_written().ok() && writer.committed().ok();
+  };
   for (int64_t step = first;; ++step) {
-    if (!save_checkpoint(folder, {step}, {}, state_of(step, 4096)).ok()) ::_exit(1);
+    if (beside && !write_beside(step)) ::_exit(1);
+    if (!beside && !save_checkpoint(folder, {step}, {}, state_of(step, 4096)).ok()) ::_exit(1);
     if (!apply_retention(folder, {step}, config).ok()) ::_exit(1);
     if (::write(acknowledged, &step, sizeof step) != sizeof step) ::_exit(1);
   }
@@ -242,7 +460,7 @@ TEST_F(CheckpointTest, KillWhileWritingLosesNothing) {
     ASSERT_EQ(::pipe(ends), 0);
     const pid_t child = ::fork();
     ASSERT_GE(child, 0);
-    if (child == 0) write_until_killed(folder_, newest + 1, ends[1]);
+    if (child == 0) write_until_killed(folder_, newest + 1, ends[1], trial % 2 == 1);
     ::close(ends[1]);
     ::usleep(500 + random() % window_us);
     ::kill(child, SIGKILL);
@@ -261,10 +479,11 @@ TEST_F(CheckpointTest, KillWhileWritingLosesNothing) {
       ASSERT_EQ(newest, 0);
       continue;
     }
-    const CheckpointState state = *load_checkpoint(*path);
-    const auto step = state.numbers["step"].get<int64_t>();
+    ASSERT_TRUE(verify_checkpoint(*path).ok());
+    CheckpointReader state = *CheckpointReader::open(*path);
+    const auto step = state.numbers()["step"].get<int64_t>();
     ASSERT_GE(step, std::max(acknowledged, newest));
-    for (const auto& [name, tensor] : state.tensors.at("actor.optimizer"))
+    for (const auto& [name, tensor] : *state.whole("actor.optimizer"))
       ASSERT_TRUE(at::equal(tensor, at::full({4096}, -static_cast<double>(step))));
     newest = step;
   }

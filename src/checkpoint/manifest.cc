@@ -1,8 +1,9 @@
 #include "checkpoint/manifest.h"
 
 #include <cmath>
+#include <filesystem>
+#include <system_error>
 
-#include "base/json.h"
 #include "base/text.h"
 #include "host/file.h"
 #include "host/sha256.h"
@@ -10,7 +11,8 @@
 namespace braid::inline checkpoint {
 namespace {
 
-constexpr int64_t kFormat = 1;
+// 2: entries of files are slices with hashes of their own; 1: files hold whole tensors.
+constexpr int64_t kFormat = 2, kOldestFormat = 1;
 
 Status damaged(const std::string& path, const std::string& what) {
   return {Code::kDataLoss, cat(path, ": ", what)};
@@ -20,8 +22,7 @@ Json manifest_json(const Manifest& manifest) {
   Json json = {{"format", kFormat}, {"step", manifest.step}};
   json["files"] = Json::object();
   json["metrics"] = Json::object();
-  for (const auto& [name, entry] : manifest.files)
-    json["files"][name] = {{"bytes", entry.size_bytes}, {"sha256", entry.sha256}};
+  for (const auto& [name, entry] : manifest.files) json["files"][name] = entry_json(entry);
   for (const auto& [name, value] : manifest.metrics)
     if (std::isfinite(value)) json["metrics"][name] = value;
   return json;
@@ -30,42 +31,37 @@ Json manifest_json(const Manifest& manifest) {
 Result<Manifest> manifest_of(const Json& json) {
   Manifest manifest;
   BRAID_ASSIGN(const auto format, json_field<int64_t>(json, "format"));
-  if (format != kFormat)
-    return invalid_input(cat("format ", format, ", this program reads ", kFormat));
+  if (format < kOldestFormat || format > kFormat)
+    return invalid_input(cat("format ", format, ", this program reads ", kOldestFormat, " to ",
+                             kFormat, "; go on with the version of Braid that wrote it"));
   BRAID_ASSIGN(manifest.step, json_field<int64_t>(json, "step"));
   using Files = std::map<std::string, Json>;
   BRAID_ASSIGN(const auto files, json_field<Files>(json, "files"));
   for (const auto& [name, entry] : files) {
-    ManifestEntry& file = manifest.files[name];
-    BRAID_ASSIGN(file.size_bytes, json_field<int64_t>(entry, "bytes"));
-    BRAID_ASSIGN(file.sha256, json_field<std::string>(entry, "sha256"));
+    BRAID_ASSIGN(manifest.files[name], manifest_entry(entry));
   }
   using Row = std::map<std::string, double>;
   BRAID_ASSIGN(manifest.metrics, json_field<Row>(json, "metrics"));
   return manifest;
 }
 
-Status check_file(const std::string& path, const ManifestEntry& expected) {
-  const auto file = MappedFile::open(path);
-  if (!file.ok()) return damaged(path, path_exists(path) ? "cannot be read" : "is missing");
-  const auto size = static_cast<int64_t>(file->size_bytes());
-  if (size != expected.size_bytes)
-    return damaged(path, cat("has ", size, " bytes, the manifest says ", expected.size_bytes));
-  if (sha256_hex(file->text()) != expected.sha256)
-    return damaged(path, "its content does not match the SHA-256 in the manifest");
-  return ok_status();
-}
-
 }  // namespace
 
-Status write_manifest(const std::string& folder, int64_t step,
-                      const std::vector<std::string>& files,
-                      const std::map<std::string, double>& metrics) {
-  Manifest manifest{step, {}, metrics};
-  for (const std::string& name : files) {
-    BRAID_ASSIGN(const MappedFile file, MappedFile::open(join_path(folder, name)));
-    manifest.files[name] = {static_cast<int64_t>(file.size_bytes()), sha256_hex(file.text())};
-  }
+Json entry_json(const ManifestEntry& entry) {
+  return {{"bytes", entry.size_bytes},
+          {entry.of_header ? "header_sha256" : "sha256", entry.sha256}};
+}
+
+Result<ManifestEntry> manifest_entry(const Json& json) {
+  ManifestEntry out;
+  BRAID_ASSIGN(out.size_bytes, json_field<int64_t>(json, "bytes"));
+  out.of_header = json.contains("header_sha256");
+  BRAID_ASSIGN(out.sha256,
+               json_field<std::string>(json, out.of_header ? "header_sha256" : "sha256"));
+  return out;
+}
+
+Status write_manifest(const std::string& folder, const Manifest& manifest) {
   Json json = manifest_json(manifest);
   json["sha256"] = sha256_hex(json.dump());
   return write_file_atomic(join_path(folder, kManifestFile), json.dump(2) + "\n");
@@ -87,9 +83,25 @@ Result<Manifest> read_manifest(const std::string& folder) {
   return manifest;
 }
 
-Status check_files(const std::string& folder, const Manifest& manifest) {
+Status check_size(const std::string& path, const ManifestEntry& expected) {
+  std::error_code error;
+  const auto size = static_cast<int64_t>(std::filesystem::file_size(path, error));
+  if (error) return damaged(path, path_exists(path) ? "cannot be read" : "is missing");
+  if (size == expected.size_bytes) return ok_status();
+  return damaged(path, cat("has ", size, " bytes, the manifest says ", expected.size_bytes));
+}
+
+Status check_file(const std::string& path, const ManifestEntry& expected) {
+  BRAID_TRY(check_size(path, expected));
+  const auto file = MappedFile::open(path);
+  if (!file.ok()) return damaged(path, "cannot be read");
+  if (sha256_hex(file->text()) == expected.sha256) return ok_status();
+  return damaged(path, "its content does not match the SHA-256 in the manifest");
+}
+
+Status check_sizes(const std::string& folder, const Manifest& manifest) {
   for (const auto& [name, entry] : manifest.files)
-    BRAID_TRY(check_file(join_path(folder, name), entry));
+    BRAID_TRY(check_size(join_path(folder, name), entry));
   return ok_status();
 }
 

@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "base/json.h"
 #include "base/status.h"
 
 namespace braid::inline checkpoint {
@@ -16,7 +17,13 @@ inline constexpr const char* kManifestFile = "manifest.json";
 struct ManifestEntry {
   int64_t size_bytes = 0;
   std::string sha256;  // 64 hexadecimal digits, as sha256sum prints them
+  // Of a file of slices: the hash is of its header, which has those of its entries, so that who
+  // reads a part of a file need not read all of it. Files of format 1 have a hash of the whole.
+  bool of_header = false;
 };
+
+Json entry_json(const ManifestEntry& entry);
+Result<ManifestEntry> manifest_entry(const Json& json);
 
 struct Manifest {
   int64_t step = 0;
@@ -24,15 +31,16 @@ struct Manifest {
   std::map<std::string, double> metrics;
 };
 
-// Hashes the named files of a folder and writes its manifest.
-Status write_manifest(const std::string& folder, int64_t step,
-                      const std::vector<std::string>& files,
-                      const std::map<std::string, double>& metrics);
+Status write_manifest(const std::string& folder, const Manifest& manifest);
 
 // Reads and checks the manifest alone. kNotFound: there is none; kDataLoss: it is damaged.
 Result<Manifest> read_manifest(const std::string& folder);
 
-// Compares every file with the manifest; kDataLoss names the first that is missing or differs.
-Status check_files(const std::string& folder, const Manifest& manifest);
+// kDataLoss names the file: it is missing or has another size; or another content, by the hash of
+// the whole file. REQUIRES: not of_header.
+Status check_size(const std::string& path, const ManifestEntry& expected);
+Status check_file(const std::string& path, const ManifestEntry& expected);
+// check_size() of every file.
+Status check_sizes(const std::string& folder, const Manifest& manifest);
 
 }  // namespace braid::inline checkpoint

@@ -18,6 +18,7 @@ struct CheckpointConfig {
   std::string resume = "none";
   std::vector<std::string> allow;
   int64_t hf_every_steps = 0;
+  bool async = true;
 };
 
 template <class V>
@@ -35,6 +36,10 @@ void visit(V& v, CheckpointConfig& o) {
     key::read_if(ReadIf::kResuming));
   v("hf_every_steps", o.hf_every_steps,
     "steps between exports of a Hugging Face folder; 0 = only at the end", counted(0, kMostSteps),
+    key::beside_the_step);
+  v("async", o.async,
+    "a checkpoint is copied to host memory and written beside the next steps; not where "
+    "train.memory_limit_gib is set",
     key::beside_the_step);
 }
 

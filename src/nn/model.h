@@ -236,4 +236,9 @@ struct ExportOptions {
 // Writes a complete Hugging Face folder; nothing is left behind on failure.
 Status save_model(const Model& model, const std::string& folder, const ExportOptions& options);
 
+// The same of a model that is never in memory as a whole: calls `use` with parts of it that have
+// its layers one after another, and stops at a failure.
+using ModelParts = std::function<Status(const std::function<Status(const Model&)>& use)>;
+Status save_model(const ModelParts& parts, const std::string& folder, const ExportOptions& options);
+
 }  // namespace braid::inline nn

@@ -3,9 +3,11 @@
 #include <ATen/ops/empty.h>
 
 #include <algorithm>
+#include <cerrno>
 #include <cstring>
 #include <limits>
 #include <optional>
+#include <utility>
 
 #include "base/json.h"
 #include "device/device_copy.h"
@@ -104,7 +106,12 @@ Status SafetensorsFile::parse_header() {
                parse_json(map_.text().substr(kLengthBytes, header_bytes), "corrupt header"));
   if (!header.is_object()) return invalid_input("corrupt header: not a JSON object");
   for (const auto& item : header.items()) {
-    if (item.key() == "__metadata__") continue;
+    if (item.key() == "__metadata__") {
+      if (item.value().is_object())
+        for (const auto& [name, text] : item.value().items())
+          if (text.is_string()) metadata_[name] = text.get<std::string>();
+      continue;
+    }
     BRAID_ASSIGN(entries_[item.key()], parse_entry(item.value()).at(cat("tensor ", item.key())));
   }
   return ok_status();
@@ -168,6 +175,11 @@ Result<at::Tensor> SafetensorsFile::read_part(const std::string& name, int64_t d
                 static_cast<size_t>(count * unit_bytes));
   note_progress();
   return tensor;
+}
+
+std::string_view SafetensorsFile::bytes(const std::string& name) const {
+  const TensorEntry& entry = entries_.at(name);
+  return map_.text().substr(data_offset_ + entry.begin_byte, entry.end_byte - entry.begin_byte);
 }
 
 Result<at::Tensor> SafetensorsFile::read(const std::string& name) const {
@@ -251,14 +263,16 @@ std::vector<std::string> WeightFolder::paths() const {
 namespace {
 
 // Length and JSON header; padded with blanks so that the data starts at a multiple of 8 bytes.
-std::string header_bytes(const std::vector<std::pair<std::string, at::Tensor>>& tensors) {
+std::string header_bytes(const std::vector<NewTensor>& tensors,
+                         const SafetensorsWriter::Metadata& metadata) {
   OrderedJson header = {{"__metadata__", {{"format", "pt"}}}};
+  for (const auto& [name, text] : metadata) header["__metadata__"][name] = text;
   int64_t offset = 0;
-  for (const auto& item : tensors) {
-    const int64_t end = offset + static_cast<int64_t>(item.second.nbytes());
-    header[item.first] = {{"dtype", dtype_name(item.second.scalar_type())},
-                          {"shape", item.second.sizes().vec()},
-                          {"data_offsets", {offset, end}}};
+  for (const NewTensor& tensor : tensors) {
+    const DtypeName* dtype = find_dtype(dtype_name(tensor.type));
+    const int64_t end = offset + byte_size(tensor.shape, dtype->bytes).value_or(0);
+    header[tensor.name] = {
+        {"dtype", dtype->name}, {"shape", tensor.shape}, {"data_offsets", {offset, end}}};
     offset = end;
   }
   std::string text = header.dump();
@@ -274,21 +288,69 @@ bool write_bytes(std::FILE* file, const void* data, size_t size) {
 
 }  // namespace
 
+Result<SafetensorsWriter> SafetensorsWriter::create(const std::string& path,
+                                                    std::vector<NewTensor> tensors,
+                                                    Metadata metadata) {
+  SafetensorsWriter out;
+  out.path_ = path;
+  out.file_ = std::fopen(path.c_str(), "wb");
+  if (out.file_ == nullptr)
+    return io_error(cat(path, ": cannot be created: ", std::strerror(errno)));
+  const std::string header = header_bytes(tensors, metadata);
+  out.tensors_ = std::move(tensors);
+  out.header_bytes_ = header.size();
+  if (!write_bytes(out.file_, header.data(), header.size())) return out.failed();
+  return out;
+}
+
+SafetensorsWriter::SafetensorsWriter(SafetensorsWriter&& other) noexcept
+    : path_(std::move(other.path_)),
+      file_(std::exchange(other.file_, nullptr)),
+      tensors_(std::move(other.tensors_)),
+      next_(other.next_),
+      header_bytes_(other.header_bytes_) {}
+
+SafetensorsWriter::~SafetensorsWriter() {
+  if (file_ != nullptr) (void)std::fclose(file_);
+}
+
+Status SafetensorsWriter::failed() const {
+  return io_error(cat(path_, ": writing failed: ", write_problem(errno)));
+}
+
+Status SafetensorsWriter::write(const at::Tensor& values) {
+  BRAID_CHECK(next_ < tensors_.size() && values.sizes() == tensors_[next_].shape &&
+                  values.scalar_type() == tensors_[next_].type,
+              cat(path_, ": another tensor comes next"));
+  ++next_;
+  const at::Tensor flat = to_host(values.detach()).contiguous();
+  if (!write_bytes(file_, flat.const_data_ptr(), flat.nbytes())) return failed();
+  note_progress();
+  return ok_status();
+}
+
+Status SafetensorsWriter::replace(const Metadata& metadata) {
+  const std::string header = header_bytes(tensors_, metadata);
+  BRAID_CHECK(header.size() == header_bytes_, cat(path_, ": the header has another size"));
+  if (std::fseek(file_, 0, SEEK_SET) != 0 || !write_bytes(file_, header.data(), header.size()))
+    return failed();
+  return ok_status();
+}
+
+Status SafetensorsWriter::finish() {
+  BRAID_CHECK(next_ == tensors_.size(), cat(path_, ": tensors are missing"));
+  if (std::fclose(std::exchange(file_, nullptr)) != 0) return failed();
+  return sync_path(path_);
+}
+
 Status write_safetensors(const std::string& path,
                          const std::vector<std::pair<std::string, at::Tensor>>& tensors) {
-  std::FILE* file = std::fopen(path.c_str(), "wb");
-  if (file == nullptr) return io_error(cat(path, ": cannot be created: ", std::strerror(errno)));
-  const std::string header = header_bytes(tensors);
-  bool written = write_bytes(file, header.data(), header.size());
-  for (const auto& item : tensors) {
-    if (!written) break;
-    const at::Tensor flat = to_host(item.second.detach()).contiguous();
-    written = write_bytes(file, flat.const_data_ptr(), flat.nbytes());
-    note_progress();
-  }
-  const bool closed = std::fclose(file) == 0;
-  if (!written || !closed) return io_error(cat(path, ": writing failed: ", write_problem(errno)));
-  return sync_path(path);
+  std::vector<NewTensor> entries;
+  for (const auto& [name, tensor] : tensors)
+    entries.push_back({name, tensor.scalar_type(), tensor.sizes().vec()});
+  BRAID_ASSIGN(SafetensorsWriter writer, SafetensorsWriter::create(path, std::move(entries)));
+  for (const auto& [name, tensor] : tensors) BRAID_TRY(writer.write(tensor));
+  return writer.finish();
 }
 
 }  // namespace braid::inline nn

@@ -6,8 +6,10 @@
 #include <ATen/core/Tensor.h>
 
 #include <cstdint>
+#include <cstdio>
 #include <map>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -31,6 +33,15 @@ class SafetensorsFile {
 
   const std::string& path() const { return path_; }
   const std::map<std::string, TensorEntry>& entries() const { return entries_; }
+  // The texts of the header that are of no tensor, by name.
+  const std::map<std::string, std::string>& metadata() const { return metadata_; }
+  // Length and header as they stand in the file, and the bytes of one tensor. REQUIRES: entries()
+  // has the name.
+  int64_t size_bytes() const { return static_cast<int64_t>(map_.size_bytes()); }
+  std::string_view header() const { return map_.text().substr(0, data_offset_); }
+  std::string_view bytes(const std::string& name) const;
+  // The type of one, if weights may have it.
+  Result<at::ScalarType> weight_type(const std::string& name) const;
 
   // A copy of one tensor in its stored dtype (F32, BF16 or F16). REQUIRES: entries() has the name.
   Result<at::Tensor> read(const std::string& name) const;
@@ -40,7 +51,6 @@ class SafetensorsFile {
                                int64_t count) const;
 
  private:
-  Result<at::ScalarType> weight_type(const std::string& name) const;
   SafetensorsFile(std::string path, MappedFile map)
       : path_(std::move(path)), map_(std::move(map)) {}
   Status parse_header();
@@ -50,6 +60,7 @@ class SafetensorsFile {
   MappedFile map_;
   int64_t data_offset_ = 0;
   std::map<std::string, TensorEntry> entries_;
+  std::map<std::string, std::string> metadata_;
 };
 
 // The weights of a Hugging Face folder: model.safetensors or the shards of
@@ -80,6 +91,41 @@ class WeightFolder {
 // The files that load_model() reads of a folder: of weights, adapters and the base below them, and
 // the JSON files that say what they are.
 Result<std::vector<std::string>> model_files(const std::string& folder);
+
+// A tensor of a file that is to be written.
+struct NewTensor {
+  std::string name;
+  at::ScalarType type = at::kFloat;  // f32, bf16 or f16
+  std::vector<int64_t> shape;
+};
+
+// A file that is written tensor by tensor. Not thread-safe.
+class SafetensorsWriter {
+ public:
+  using Metadata = std::map<std::string, std::string>;
+  // `metadata`: further texts of the header.
+  static Result<SafetensorsWriter> create(const std::string& path, std::vector<NewTensor> tensors,
+                                          Metadata metadata = {});
+  SafetensorsWriter(SafetensorsWriter&&) noexcept;
+  SafetensorsWriter& operator=(SafetensorsWriter&&) = delete;
+  ~SafetensorsWriter();
+
+  // The values of the next one, on any device. REQUIRES: they have its type and shape.
+  Status write(const at::Tensor& values);
+  // Other texts in the header; call before finish(). REQUIRES: they take as many bytes.
+  Status replace(const Metadata& metadata);
+  // After the last one: syncs the file.
+  Status finish();
+
+ private:
+  SafetensorsWriter() = default;
+  Status failed() const;
+
+  std::string path_;
+  std::FILE* file_ = nullptr;
+  std::vector<NewTensor> tensors_;
+  size_t next_ = 0, header_bytes_ = 0;
+};
 
 // Writes tensors (f32, bf16 or f16, any device) in the given order and syncs the file.
 Status write_safetensors(const std::string& path,

@@ -201,24 +201,6 @@ void MapBuilder::add_adapter_ends(int64_t rank, bool head) {
           true);
 }
 
-// Appends the rectangles of elements [wanted.begin, wanted.end) of a block of rows and columns of a
-// tensor: a part of a row, whole rows, a part of a row.
-void add_rectangles(const std::string& tensor, const Interval& rows, const Interval& columns,
-                    Interval wanted, int64_t block_begin, std::vector<TensorRegion>* out) {
-  const int64_t width = columns.size();
-  while (wanted.size() > 0) {
-    const int64_t row = wanted.begin / width, column = wanted.begin % width;
-    const bool whole = column == 0 && wanted.size() >= width;
-    const int64_t count = whole ? wanted.size() / width : 1;
-    const int64_t length = whole ? width : std::min(width - column, wanted.size());
-    out->push_back({tensor,
-                    {rows.begin + row, rows.begin + row + count},
-                    {columns.begin + column, columns.begin + column + length},
-                    block_begin + wanted.begin});
-    wanted.begin += count * length;
-  }
-}
-
 // Joins a rectangle to the one before where they are neighbouring rows of one tensor.
 void join_regions(std::vector<TensorRegion>* regions) {
   std::vector<TensorRegion> out;
@@ -237,6 +219,22 @@ void join_regions(std::vector<TensorRegion>* regions) {
 }
 
 }  // namespace
+
+void add_rectangles(const std::string& tensor, const Interval& rows, const Interval& columns,
+                    Interval wanted, int64_t block_begin, std::vector<TensorRegion>* out) {
+  const int64_t width = columns.size();
+  while (wanted.size() > 0) {
+    const int64_t row = wanted.begin / width, column = wanted.begin % width;
+    const bool whole = column == 0 && wanted.size() >= width;
+    const int64_t count = whole ? wanted.size() / width : 1;
+    const int64_t length = whole ? width : std::min(width - column, wanted.size());
+    out->push_back({tensor,
+                    {rows.begin + row, rows.begin + row + count},
+                    {columns.begin + column, columns.begin + column + length},
+                    block_begin + wanted.begin});
+    wanted.begin += count * length;
+  }
+}
 
 TensorMap tensor_map(const ModelSpec& spec) { return MapBuilder(spec).weights(); }
 TensorMap adapter_map(const ModelSpec& spec, int64_t rank,

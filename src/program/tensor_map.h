@@ -55,6 +55,12 @@ struct TensorRegion {
   int64_t begin = 0;
   friend bool operator==(const TensorRegion&, const TensorRegion&) = default;
 };
+// Appends the rectangles that elements [wanted.begin, wanted.end) of a block of rows and columns of
+// a tensor are, counted row by row: a part of a row, whole rows, a part of a row. They are numbered
+// from `block_begin` on.
+void add_rectangles(const std::string& tensor, const Interval& rows, const Interval& columns,
+                    Interval wanted, int64_t block_begin, std::vector<TensorRegion>* out);
+
 // What elements of a kind in a layer (0 for an end of the model) are, in the order of the elements.
 std::vector<TensorRegion> tensor_regions(const TensorMap& map, int32_t item, int64_t layer,
                                          const Interval& elements);

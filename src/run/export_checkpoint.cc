@@ -1,15 +1,13 @@
 #include "run/export_checkpoint.h"
 
-#include <algorithm>
-
 #include "base/log.h"
 #include "base/text.h"
-#include "checkpoint/checkpoint.h"
+#include "checkpoint/checkpoint_reader.h"
 #include "identity/fingerprint.h"
 #include "identity/run_identity.h"
 #include "plan/make_problem.h"
+#include "weights/export_role.h"
 #include "weights/roles.h"
-#include "weights/run_state.h"
 
 namespace braid::inline run {
 namespace {
@@ -30,24 +28,27 @@ Result<Config> checkpoint_config(const Json& numbers, const std::vector<std::str
   return config_of(options);
 }
 
+// What adapters were trained on is compared as a run that continues does.
+Status check_base(const Config& config, const Graph& graph, const Json& numbers) {
+  if (config.lora.rank == 0) return ok_status();
+  BRAID_ASSIGN(const Roles roles, load_roles(config, graph));
+  return check_same_weights(numbers.value("frozen", Json()), frozen_fingerprints(config, roles, {}),
+                            {});
+}
+
 }  // namespace
 
 Status export_checkpoint(const std::string& path, const std::string& out,
                          const std::vector<std::string>& overrides) {
-  BRAID_ASSIGN(const CheckpointState state, load_checkpoint(path, kWeightsGroup));
-  BRAID_ASSIGN(const Config config, checkpoint_config(state.numbers, overrides).at(path));
+  BRAID_ASSIGN(CheckpointReader saved, CheckpointReader::open(path));
+  const Json& numbers = saved.numbers();
+  BRAID_ASSIGN(const Config config, checkpoint_config(numbers, overrides).at(path));
   BRAID_ASSIGN(Graph graph, configured_graph(config));
-  graph.roles.erase(std::remove_if(graph.roles.begin(), graph.roles.end(),
-                                   [](const RoleSpec& spec) { return !spec.trained; }),
-                    graph.roles.end());
-  BRAID_ASSIGN(const Roles roles, load_roles(config, graph));
-  if (config.lora.rank > 0)
-    BRAID_TRY(check_same_weights(state.numbers.value("frozen", Json()),
-                                 frozen_fingerprints(config, roles, {}), {}));
-  for (const auto& [name, role] : roles)
-    BRAID_TRY(load_role_weights(name, state, *role.model).at(path));
-  for (const auto& [name, role] : roles) BRAID_TRY(export_role(name, role, config, out));
-  if (state.numbers.contains("open_step"))
+  std::erase_if(graph.roles, [](const RoleSpec& spec) { return !spec.trained; });
+  BRAID_TRY(check_base(config, graph, numbers));
+  for (const RoleSpec& spec : graph.roles)
+    BRAID_TRY(export_saved_role(spec, saved, config, out).at(path));
+  if (numbers.contains("open_step"))
     log_warning(cat(path, " is within a step: the models have a part of its updates"));
   return ok_status();
 }

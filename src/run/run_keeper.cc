@@ -13,7 +13,6 @@
 #include "data/chat/render.h"
 #include "host/file.h"
 #include "host/file_claim.h"
-#include "host/machine.h"
 #include "identity/run_identity.h"
 #include "nn/kernels/choice.h"
 
@@ -154,7 +153,7 @@ Result<RunClaim> claim_run(const Config& config) {
   return claim;
 }
 
-Status check_run_state(const Config& config, const Graph& graph) {
+Status check_run_state(const Config& config, const Graph& graph, bool all_files) {
   const Json own_options = flat_options(config);
   BRAID_TRY(validate(config.checkpoint));
   BRAID_TRY(check_allowed_keys(config.checkpoint.allow, own_options));
@@ -163,7 +162,7 @@ Status check_run_state(const Config& config, const Graph& graph) {
   BRAID_TRY(check_rollout_files(config, graph));
   BRAID_TRY(check_unused(config));
   BRAID_ASSIGN(const std::string path,
-               resume_path(config.checkpoint.resume, checkpoint_folder(config)));
+               resume_path(config.checkpoint.resume, checkpoint_folder(config), all_files));
   if (path.empty()) return ok_status();
   BRAID_ASSIGN(const Json numbers, checkpoint_numbers(path));
   BRAID_ASSIGN(const Json options, json_field<Json>(numbers, "options"));
@@ -222,26 +221,24 @@ Result<MetricsRow> resume_session(const Config& config, Session& session) {
   BRAID_ASSIGN(const std::string path,
                resume_path(config.checkpoint.resume, checkpoint_folder(config)));
   if (path.empty()) return MetricsRow();
-  BRAID_ASSIGN(const CheckpointState state, load_checkpoint(path));
-  BRAID_TRY(session.load_state(state).at(cat("checkpoint ", path)));
+  const auto rank = static_cast<double>(session.rank());
+  BRAID_ASSIGN(CheckpointReader saved,
+               CheckpointReader::open(path, rank / static_cast<double>(session.ranks())));
+  const Status loaded = session.load_state(std::move(saved));
+  if (loaded.code() == Code::kDataLoss && session.rank() == 0)
+    return refused_as_damaged(path, loaded);
+  BRAID_TRY(loaded.at(cat("checkpoint ", path)));
   log_info(cat("continuing ", place_of(session), " from ", path));
   return checkpoint_metrics(path);
 }
 
-Result<std::string> save_session(const Config& config, const Session& session,
-                                 const MetricsRow& row) {
-  if (config.train.offload != "off") release_free_heap();  // written files are read to be hashed
-  const std::string folder = checkpoint_folder(config);
-  BRAID_ASSIGN(CheckpointState state, session.save_state());
-  state.numbers[kKernelKey] = matrix_choices();
-  const SavePoint at{session.step(), session.step_open()};
-  BRAID_ASSIGN(std::string path, save_checkpoint(folder, at, row, state));
-  if (!at.open) note_missing_metric(config, session.step(), row);
-  BRAID_TRY(apply_retention(folder, at, config.checkpoint));
-  return path;
+Status save_session(const Config& config, Session& session, const MetricsRow& row) {
+  BRAID_TRY(session.save(row, {{kKernelKey, matrix_choices()}}));
+  if (!session.step_open()) note_missing_metric(config, session.step(), row);
+  return ok_status();
 }
 
-Status save_after_failure(const Config& config, const Session& session, const MetricsRow& row,
+Status save_after_failure(const Config& config, Session& session, const MetricsRow& row,
                           const Status& failure, bool saved) {
   const auto ended = [&](const std::string& what) {
     return Status(failure.code(), cat(failure.message(), "; ", what));
@@ -249,11 +246,15 @@ Status save_after_failure(const Config& config, const Session& session, const Me
   const char* const go_on = "; continue with checkpoint.resume=auto";
   const int64_t step = session.step();
   if (step == 0 && !session.step_open()) return ended("no step was complete, nothing was saved");
+  saved = guarded([&] { return session.finish_saves(); }).ok() && saved;
   if (saved && !session.step_open())
     return ended(cat("step ", step, " is in the last checkpoint", go_on));
   std::string path;
   const Status status = guarded([&] {
-    BRAID_ASSIGN(path, save_session(config, session, row));
+    BRAID_TRY(save_session(config, session, row));
+    BRAID_TRY(session.finish_saves());
+    BRAID_ASSIGN(const auto all, list_checkpoints(checkpoint_folder(config)));
+    path = all.back().path;
     return ok_status();
   });
   if (!status.ok()) return ended(unsaved_text(config, status, failure));
@@ -273,14 +274,14 @@ Status check_checkpoint_space(const Config& config, const Session& session) {
   return check_free_space(folder, bytes + kCheckpointOverheadBytes);
 }
 
-Result<bool> keep_step(const Config& config, const Session& session, const MetricsRow& row,
+Result<bool> keep_step(const Config& config, Session& session, const MetricsRow& row,
                        SaveSchedule& schedule, double now_s) {
   BRAID_TRY(save_kernel_choices(config));
   const bool saves = schedule.is_due(session.step(), now_s);
   if (session.step() == 1 && !saves && !is_of_evaluation(config))
     note_missing_metric(config, 1, row);
   if (saves) {
-    BRAID_TRY(save_session(config, session, row).status());
+    BRAID_TRY(save_session(config, session, row));
     schedule.note_save(now_s);
   }
   const int64_t exports = config.checkpoint.hf_every_steps;

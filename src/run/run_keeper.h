@@ -25,8 +25,8 @@ Result<RunClaim> claim_run(const Config& config);
 
 // Checks the keys of checkpoints and recorded rollouts and the files that they name, before
 // anything is loaded: also that a run which begins anew takes no other's place, and that one which
-// continues has steps left.
-Status check_run_state(const Config& config, const Graph& graph);
+// continues has steps left. `all_files`: and that all files of its checkpoint have their sizes.
+Status check_run_state(const Config& config, const Graph& graph, bool all_files);
 
 // The day that chat templates see as today (data.template_date): as stated, or that of the
 // checkpoint that is to be continued, or today(); the same on all ranks of the job. All ranks call
@@ -40,13 +40,12 @@ Status restore_kernel_choices(const Config& config);
 
 // Follows checkpoint.resume: loads the checkpoint that it means, if any, into the session and says
 // so. Returns the metrics of the last complete step, empty where there is none. REQUIRES: the
-// session has made no step.
+// session has made no step. All ranks call it; where one of them finds a file damaged, all fail.
 Result<MetricsRow> resume_session(const Config& config, Session& session);
 
-// Saves the session after the step whose metrics row is given, removes what the retention does not
-// keep, and returns the path.
-Result<std::string> save_session(const Config& config, const Session& session,
-                                 const MetricsRow& row);
+// Saves the session after the step whose metrics row is given; what the retention does not keep
+// goes. With checkpoint.async it only begins to (Session::save()).
+Status save_session(const Config& config, Session& session, const MetricsRow& row);
 
 // Before the first step of a run that begins anew: removes what an earlier one left in its folders
 // (run.overwrite). After all that could refuse the run.
@@ -59,7 +58,7 @@ std::string place_of(const Session& session);
 
 // What is left of a run that `failure` ends: saves the session where it has work that is not
 // `saved`, and returns the failure with what was saved and how to go on.
-Status save_after_failure(const Config& config, const Session& session, const MetricsRow& row,
+Status save_after_failure(const Config& config, Session& session, const MetricsRow& row,
                           const Status& failure, bool saved);
 
 // What is left where ranks can save no more: the failure with the last checkpoint, and how to go
@@ -73,7 +72,7 @@ Status check_checkpoint_space(const Config& config, const Session& session);
 // After a step that ended at now_s: RUN/kernels.txt, and the checkpoint and the export that are due
 // by the schedule and by hf_every_steps. Periodic exports are folders export-step-000012/ROLE in
 // the run's folder. Returns whether a checkpoint was written.
-Result<bool> keep_step(const Config& config, const Session& session, const MetricsRow& row,
+Result<bool> keep_step(const Config& config, Session& session, const MetricsRow& row,
                        SaveSchedule& schedule, double now_s);
 
 }  // namespace braid::inline run

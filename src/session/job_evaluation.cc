@@ -89,7 +89,7 @@ Result<std::vector<Generated>> JobEvaluation::responses_of_first_rank() {
     return evaluator_->generate(*step_.models.roles().at(actor).model, nullptr,
                                 evaluator_->numbers());
   }
-  BRAID_ASSIGN(const RoleTensors learnt, step_.models.gather(actor));
+  BRAID_ASSIGN(const NamedTensors learnt, step_.models.gather(actor));
   if (step_.rank() != 0) return std::vector<Generated>();
   BRAID_ASSIGN(const ModelInstance whole,
                whole_with(*find_role(step_.program.graph, RoleId{actor}), step_.config, learnt));

@@ -71,15 +71,16 @@ std::vector<Mutant> unrefused(const Program& program) {
   return out;
 }
 
-// What two steps leave: weights, moments and all else that a checkpoint holds, and the metrics.
+// What two steps leave on a rank: its share of weights, moments and all else that a checkpoint
+// holds, and the metrics.
 std::string state_text(const CheckpointState& state, const std::vector<Json>& rows) {
   std::string out = Json(rows).dump();
-  for (const auto& [group, tensors] : state.tensors)
-    for (const auto& [name, tensor] : tensors) {
-      const at::Tensor whole = tensor.contiguous().cpu();
+  for (const auto& [group, slices] : state.tensors)
+    for (const SavedSlice& slice : slices) {
+      const at::Tensor host = slice.values.contiguous().cpu();
       out +=
-          cat(group, "/", name, " ",
-              sha256_hex({static_cast<const char*>(whole.const_data_ptr()), whole.nbytes()}), "\n");
+          cat(group, "/", slice.tensor, at::IntArrayRef(slice.offset), " ",
+              sha256_hex({static_cast<const char*>(host.const_data_ptr()), host.nbytes()}), "\n");
     }
   return out;
 }
@@ -87,8 +88,13 @@ std::string state_text(const CheckpointState& state, const std::vector<Json>& ro
 Status run_steps(World& world, const MutantJob& job, const Program& program,
                  const ChangeOps& change, std::string* left) {
   BRAID_ASSIGN(const auto session, Session::create(job_config(job), program, &world, change));
-  if (world.global_rank() != 0) return session->follow();
   std::vector<Json> rows;
+  if (world.global_rank() != 0) {
+    BRAID_TRY(session->follow());
+    BRAID_ASSIGN(const CheckpointState state, session->save_state());
+    *left = state_text(state, rows);
+    return ok_status();
+  }
   for (int step = 0; step < 2; ++step) {
     BRAID_ASSIGN(const auto row, session->run_step());
     rows.push_back(timeless(row));
@@ -137,7 +143,7 @@ void run_rank(const std::string& folder) {
   (void)(*world)->leave();
 }
 
-// What the first rank left, or "failed" with the message of a rank.
+// What the ranks left, or "failed" with the message of one.
 std::string outcome(int job_index, int mutant_index) {
   const MutantJob& job = mutant_jobs()[job_index];
   const std::string folder =
@@ -157,7 +163,8 @@ std::string outcome(int job_index, int mutant_index) {
   std::string out = code.ok() && *code == 0 ? "" : "failed";
   for (int rank = 0; rank < job.ranks; ++rank) {
     const auto text = read_file(join_path(folder, std::to_string(rank)));
-    if (text.ok() && (text->rfind("failed", 0) == 0 || (out.empty() && rank == 0))) out = *text;
+    if (text.ok() && text->rfind("failed", 0) == 0) out = *text;
+    if (text.ok() && out.rfind("failed", 0) != 0) out += *text;
   }
   std::filesystem::remove_all(folder);
   return out;

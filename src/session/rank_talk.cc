@@ -19,6 +19,7 @@ std::string command_text(RankTalk::Command command, int64_t steps, bool within) 
     case Command::kEvaluate:
       return cat("evaluation ", where);
     case Command::kSave:
+    case Command::kFinishSave:
       return cat("checkpoint ", where);
     case Command::kExport:
       return cat("export ", where);
@@ -88,6 +89,16 @@ Result<std::vector<std::string>> RankTalk::gather_or_fail(const std::string& min
     texts[from].erase(0, 1);
   }
   return texts;
+}
+
+Result<std::vector<std::string>> RankTalk::agree(const Status& own, const std::string& what,
+                                                 const std::string& mine) {
+  failed_alike_ = false;
+  if (ranks() == 1) return own.ok() ? Result(std::vector<std::string>{mine}) : own;
+  untold_ = own;
+  auto told = gather_or_fail(mine, what);
+  if (failed_alike_) part();
+  return told;
 }
 
 Status RankTalk::fail_alike(bool all_meet, const Status& decided, const Status& own) {

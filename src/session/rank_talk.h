@@ -13,7 +13,7 @@ namespace braid::inline session {
 class RankTalk {
  public:
   // What the first rank of a job begins: all ranks come along.
-  enum class Command : int32_t { kStep, kEvaluate, kSave, kExport, kDismiss };
+  enum class Command : int32_t { kStep, kEvaluate, kSave, kFinishSave, kExport, kDismiss };
   // With what is decided anew between steps: samples at which a generation is handed over, and
   // milliseconds without progress after which a rank is stuck.
   struct Word {
@@ -47,6 +47,10 @@ class RankTalk {
   bool keeps_failure() const { return !untold_.ok(); }
   // The texts of all ranks, or the first failure that one of them kept: the same on all.
   Result<std::vector<std::string>> gather_or_fail(const std::string& mine, const std::string& what);
+  // Between steps: the texts of all ranks, or the first failure of what each found; then the others
+  // are no longer within what was announced.
+  Result<std::vector<std::string>> agree(const Status& own, const std::string& what,
+                                         const std::string& mine = "");
   // A failure that the ranks of a call have decided alike; `own`: why, where it came from this
   // rank. Where all ranks are of the call (`all_meet`) they hear of it here; else it is the
   // failure of those that are.

@@ -214,8 +214,9 @@ TEST_F(RolesTest, BytesOfACheckpointAreKnownWithoutIt) {
         const auto state = (*session)->save_state();
         ASSERT_TRUE(state.ok()) << state.status().message();
         int64_t bytes = 0;
-        for (const auto& [group, tensors] : state->tensors)
-          for (const auto& [name, tensor] : tensors) bytes += static_cast<int64_t>(tensor.nbytes());
+        for (const auto& [group, slices] : state->tensors)
+          for (const SavedSlice& slice : slices)
+            bytes += static_cast<int64_t>(slice.values.nbytes());
         EXPECT_EQ(*(*session)->saved_bytes(), bytes);
       }
 }

@@ -9,6 +9,7 @@
 #include "base/log.h"
 #include "base/text.h"
 #include "base/units.h"
+#include "checkpoint/run_folder.h"
 #include "config/algorithm_check.h"
 #include "config/algorithm_traits.h"
 #include "device/tensor_memory.h"
@@ -181,7 +182,9 @@ Session::Session(const Config& config, const Program& program, World* world, Loa
                   std::move(loaded.eval_models)),
       report_(step_),
       timeline_(program_, exchange_.rank()),
-      device_(loaded.device) {
+      device_(loaded.device),
+      writer_(config_.checkpoint, checkpoint_folder(config_),
+              {exchange_.rank(), exchange_.ranks()}) {
   models_->rest();
   frozen_.update(loaded.own_functions);
   const int64_t left = data_.data.size() - data_.data.checked();

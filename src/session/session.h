@@ -3,8 +3,9 @@
 // Not thread-safe. Between two steps the roles and the position are its whole state; within one
 // also the samples and how far the step is. save_state() and load_state() cover all of it.
 //
-// In a job of several ranks the first one leads: its run_step(), save_state() and export_models()
-// take all ranks, which come along in follow(). Steps are saved in whole there, never open.
+// In a job of several ranks the first one leads: its run_step(), save(), finish_saves() and
+// export_models() take all ranks, which come along in follow(). Steps are saved in whole there,
+// never open.
 #pragma once
 
 #include <functional>
@@ -15,7 +16,8 @@
 #include <vector>
 
 #include "algo/run_position.h"
-#include "checkpoint/checkpoint.h"
+#include "checkpoint/checkpoint_reader.h"
+#include "checkpoint/checkpoint_writer.h"
 #include "comm/world.h"
 #include "config/options.h"
 #include "interpret/interpreter.h"
@@ -58,6 +60,7 @@ class Session : public Executor {
   bool step_open() const { return open_.has_value(); }
 
   int64_t ranks() const { return exchange_.ranks(); }
+  int64_t rank() const { return exchange_.rank(); }
   // On the first rank: when a generation is handed over (fusion.migrate_below_samples) from the
   // next step on, on all ranks; results do not depend on it. REQUIRES: the program hands over.
   int64_t hand_over_below() const { return hand_over_.below(); }
@@ -80,6 +83,9 @@ class Session : public Executor {
   }
   // Bytes that each rank has held at most, [rank].
   const std::vector<double>& rank_peaks() const { return report_.rank_peaks(); }
+  // Bytes that each rank has held at most while checkpoints and exports were made, [rank]; empty
+  // before an export that took all ranks.
+  const std::vector<double>& saving_peaks() const { return saving_peaks_; }
   // What the ranks did and held in the last step, and how long its responses were (tokens,
   // ascending): {"step", "seconds", "ranks": [...], "responses": [...]}, for ranks.jsonl. Null
   // where the step is not recorded (report.recorded_steps).
@@ -100,17 +106,29 @@ class Session : public Executor {
   // run.
   std::vector<Json> sample_rows(size_t count) const;
 
-  // Writes each trained role as a Hugging Face folder below `folder`.
-  Status export_models(const std::string& folder) const;
+  // Writes each trained role as a Hugging Face folder below `folder`. A role that the first rank
+  // has in part comes to it layer by layer, through files in the folder of the run.
+  Status export_models(const std::string& folder);
 
-  // Everything that continuing needs; the tensors alias the session's own. Takes it over bit for
-  // bit: a state of another configuration, graph, data or frozen weights is an error that names
-  // the difference, and after an error the session must not be used. Saving fails where a failure
+  // Writes a checkpoint of the present state, of each rank its share, with the metrics of the last
+  // step and `more` in its numbers. With checkpoint.async it is written beside what follows: the
+  // next save(), or finish_saves(), waits for it and returns what failed. Fails where a failure
   // came in the middle of an update, and where the algorithm's state is not finite (kStopped).
+  Status save(const std::map<std::string, double>& metrics, const Json& more = Json::object());
+  // Waits until what was begun is committed. Nothing where that is so.
+  Status finish_saves();
+  // The same where other ranks are lost: what has not all been written does not come.
+  void end_saves() { (void)writer_.end(); }
+
+  // Everything that continuing needs, of this rank's share of the weights; the tensors may alias
+  // the session's own.
   Result<CheckpointState> save_state() const;
-  // Bytes of its tensors between two steps, on any rank alone.
+  // Bytes of the tensors of all shares between two steps, on any rank alone.
   Result<int64_t> saved_bytes() const;
-  Status load_state(const CheckpointState& state);
+  // Takes a state over bit for bit, of the weights what is here; all ranks call it. A state of
+  // another configuration, graph, data or frozen weights is an error that names the difference, and
+  // after an error the session must not be used.
+  Status load_state(CheckpointReader saved);
 
   const Roles& roles() const { return models_->roles(); }
   // Those that are no role of the graph.
@@ -133,7 +151,6 @@ class Session : public Executor {
 
   using Command = RankTalk::Command;
   StepContext context();
-  int64_t rank() const { return exchange_.rank(); }
   Roles& own_roles() { return models_->roles(); }
 
   // Instructions, by their kinds.
@@ -170,7 +187,19 @@ class Session : public Executor {
   // Of the whole.
   Status announce(Command command) const;
   Status run_command(Command command);
-  Result<std::map<std::string, RoleTensors>> whole_roles() const;
+  Status unless_alike(const Status& status) const;
+  bool saves_beside() const;
+  Status begin_save(const std::map<std::string, double>& metrics, const Json& more);
+  Status shares_written();
+  void note_saving_peak();
+  Status finish_save();
+  Status export_together(const std::string& folder);
+  CheckpointState exported_share() const;
+  Result<int64_t> exported_bytes() const;
+  Status export_slices(const std::string& slices, const SavePoint& at,
+                       const std::string& folder) const;
+  Status read_state(CheckpointReader& saved);
+  Result<StepProgress> read_open_step(CheckpointReader& saved);
   // What data_check_ has found since the last step.
   Status follow_data_check();
   Json own_data_identity() const;
@@ -214,6 +243,9 @@ class Session : public Executor {
   int64_t updates_passed_ = 0;        // those whose bookkeeping is complete
   bool followed_ = false;             // a role has moved in the step
   std::optional<StepProgress> open_;  // after its last update; none before the first
+  int64_t saving_peak_ = 0;           // bytes of this rank, of all checkpoints and exports
+  std::vector<double> saving_peaks_;  // of all ranks
+  CheckpointWriter writer_;           // last: what it writes may alias the above
 };
 
 }  // namespace braid::inline session

@@ -1,9 +1,9 @@
-// The state of a session as checkpoints and exports have it, and how the ranks of a job come to it
-// together.
+// The state of a session as checkpoints have it, and how the ranks of a job come to it together.
 #include <cmath>
 
 #include "base/text.h"
 #include "config/stall_limit.h"
+#include "device/device_copy.h"
 #include "identity/fingerprint.h"
 #include "identity/run_identity.h"
 #include "session/rehearse.h"
@@ -16,10 +16,11 @@ namespace {
 constexpr const char* kOpenStep = "open_step";
 constexpr const char* kOpenSamples = "samples";
 
-// Copies what would go away with the role's memory.
-void detach(RoleTensors& tensors) {
-  for (auto* list : {&tensors.weights, &tensors.moments})
-    for (auto& [name, tensor] : *list) tensor = tensor.detach().clone();
+// Copies on the host, which neither the next step changes nor memory that goes away takes along.
+void stage(RoleSlices& slices) {
+  for (auto* list : {&slices.weights, &slices.moments})
+    for (SavedSlice& slice : *list)
+      slice.values = slice.values.is_cpu() ? slice.values.clone() : to_host(slice.values);
 }
 
 }  // namespace
@@ -35,6 +36,11 @@ Status Session::dismiss() {
   return ok_status();
 }
 
+// What the first rank has too ends nothing here.
+Status Session::unless_alike(const Status& status) const {
+  return failed_alike() ? ok_status() : status;
+}
+
 Status Session::run_command(Command command) {
   switch (command) {
     case Command::kStep: {
@@ -44,8 +50,11 @@ Status Session::run_command(Command command) {
     case Command::kEvaluate:
       return guarded([&] { return evaluation_.run().status(); });
     case Command::kSave:
+      return unless_alike(guarded([&] { return begin_save({}, {}); }));
+    case Command::kFinishSave:
+      return unless_alike(guarded([&] { return finish_save(); }));
     case Command::kExport:
-      return guarded([&] { return whole_roles().status(); });
+      return unless_alike(guarded([&] { return export_together(""); }));
     case Command::kDismiss:
       break;
   }
@@ -69,43 +78,14 @@ Result<EvalReport> Session::evaluate() {
 
 Status Session::rehearse() { return rehearse_step(step_, needs_); }
 
-// Of every role that a run changes, in the graph's order on all ranks.
-Result<std::map<std::string, RoleTensors>> Session::whole_roles() const {
-  std::map<std::string, RoleTensors> out;
-  const RankModels::Everything here(*models_);
-  for (const RoleSpec& spec : program_.graph.roles) {
-    if (!changes(program_.graph, spec.role)) continue;
-    const std::string& name = spec.role.value;
-    if (!models_->whole_on_first(name)) {
-      BRAID_ASSIGN(out[name], models_->gather(name));
-    } else if (rank() == 0) {
-      BRAID_ASSIGN(out[name], role_tensors(roles().at(name)));
-    }
-    if (models_->rests(spec.role)) detach(out[name]);
-  }
-  talk_.part();
-  return out;
-}
-
-Status Session::export_models(const std::string& folder) const {
-  BRAID_TRY(announce(Command::kExport));
-  BRAID_ASSIGN(const auto tensors, whole_roles());
-  const RankModels::Everything here(*models_);
-  for (const RoleSpec& spec : program_.graph.roles) {
-    if (!spec.trained) continue;
-    const std::string& name = spec.role.value;
-    if (models_->whole_on_first(name)) {
-      BRAID_TRY(export_role(name, roles().at(name), config_, folder));
-      continue;
-    }
-    BRAID_ASSIGN(const ModelInstance whole, whole_with(spec, config_, tensors.at(name)));
-    BRAID_TRY(export_role(name, whole, config_, folder));
-  }
-  return ok_status();
-}
-
 Json Session::own_data_identity() const {
   return data_identity(data_.data, data_check_ ? data_check_->sha256() : data_.data.sha256());
+}
+
+// Not where memory is limited: the copy would take it from passes, whose cuts into micro-batches,
+// and so the bits of a run, would depend on when a checkpoint is written.
+bool Session::saves_beside() const {
+  return config_.checkpoint.async && config_.train.memory_limit_gib == 0;
 }
 
 Result<CheckpointState> Session::save_state() const {
@@ -119,15 +99,26 @@ Result<CheckpointState> Session::save_state() const {
   if (open_ && exchange_.ranks() > 1)
     return Status(Code::kDataLoss,
                   "updates of the step are made already, and several ranks save whole steps alone");
-  BRAID_TRY(announce(Command::kSave));
-  Json identity = run_identity(config_, program_, own_data_identity());
-  identity["frozen"] = frozen_;
-  BRAID_ASSIGN(const auto trained, whole_roles());
-  BRAID_ASSIGN(CheckpointState state, run_state(identity, position_, trained));
+  CheckpointState state;
+  if (rank() == 0) {
+    Json identity = run_identity(config_, program_, own_data_identity());
+    identity["frozen"] = frozen_;
+    BRAID_ASSIGN(state.numbers, run_numbers(identity, position_));
+  }
+  state.numbers["roles"] = Json::object();
+  const RankModels::Everything here(*models_);
+  for (const auto& [name, role] : roles()) {
+    if (!role.optimizer && !role.follows) continue;
+    RoleSlices own = models_->own_slices(name);
+    if (saves_beside() || models_->rests(RoleId{name})) stage(own);
+    add_role(name, role, std::move(own), models_->leads(name), &state);
+  }
   if (!open_) return state;
+  NamedTensors samples;
   state.numbers[kOpenStep] = progress_json(*open_);
-  BRAID_ASSIGN(state.numbers[kOpenStep][kOpenSamples],
-               store_json(store_, state.tensors[kOpenStep]));
+  BRAID_ASSIGN(state.numbers[kOpenStep][kOpenSamples], store_json(store_, samples));
+  for (auto& [name, tensor] : samples)
+    state.tensors[kOpenStep].emplace_back(name, std::move(tensor));
   return state;
 }
 
@@ -141,34 +132,44 @@ Result<int64_t> Session::saved_bytes() const {
   return out;
 }
 
-Status Session::load_state(const CheckpointState& state) {
-  const Json own = run_identity(config_, program_, own_data_identity());
-  BRAID_TRY(check_same_run(state.numbers, own, config_.checkpoint.allow));
-  saved_data_sha256_ = data_sha256_to_compare(state.numbers, own, config_.checkpoint.allow);
-  BRAID_TRY(
-      check_same_weights(state.numbers.value("frozen", Json()), frozen_, config_.checkpoint.allow));
-  models_->bring_states();
-  BRAID_TRY(load_run_state(state, config_, position_, own_roles()));
-  open_.reset();
+Status Session::load_state(CheckpointReader saved) {
+  BRAID_TRY(talk_.agree(guarded([&] { return read_state(saved); }), "the state of a checkpoint")
+                .status());
+  BRAID_TRY(take_over_state(saved.numbers(), own_roles()));
   for (const RoleSpec& spec : program_.graph.roles) models_->note_update(spec.role);
-  if (!state.numbers.contains(kOpenStep)) {
-    models_->rest();
-    return ok_status();
-  }
+  if (!open_) models_->rest();
+  return ok_status();
+}
+
+// No rank waits for another here: each may find that its files are damaged.
+Status Session::read_state(CheckpointReader& saved) {
+  const Json& numbers = saved.numbers();
+  const Json own = run_identity(config_, program_, own_data_identity());
+  BRAID_TRY(check_same_run(numbers, own, config_.checkpoint.allow));
+  saved_data_sha256_ = data_sha256_to_compare(numbers, own, config_.checkpoint.allow);
+  BRAID_TRY(check_same_weights(numbers.value("frozen", Json()), frozen_, config_.checkpoint.allow));
+  models_->bring_states();
+  BRAID_TRY(load_run_state(saved, config_, position_, own_roles()));
+  open_.reset();
+  if (!numbers.contains(kOpenStep)) return ok_status();
+  BRAID_ASSIGN(open_, read_open_step(saved));
+  return ok_status();
+}
+
+Result<StepProgress> Session::read_open_step(CheckpointReader& saved) {
   if (exchange_.ranks() > 1)
     return invalid_input(
         "it is within a step, which one process began; let that finish the step, then go on here");
-  const Json& json = state.numbers[kOpenStep];
+  const Json& json = saved.numbers()[kOpenStep];
   BRAID_ASSIGN(StepProgress progress, parse_progress(json));
   BRAID_ASSIGN(const Json samples, json_field<Json>(json, kOpenSamples));
-  const auto tensors = state.tensors.find(kOpenStep);
-  if (tensors == state.tensors.end() || progress.next > program_.ranks[rank()].instructions.size())
-    return {Code::kDataLoss, "the open step is not one of this program"};
-  BRAID_TRY(load_store(samples, tensors->second, store_));
+  if (!saved.has(kOpenStep) || progress.next > program_.ranks[rank()].instructions.size())
+    return Status{Code::kDataLoss, "the open step is not one of this program"};
+  BRAID_ASSIGN(const NamedTensors tensors, saved.whole(kOpenStep));
+  BRAID_TRY(load_store(samples, tensors, store_));
   progress.position = position_;
   progress.skipped = skipped();
-  open_ = std::move(progress);
-  return ok_status();
+  return progress;
 }
 
 }  // namespace braid::inline session

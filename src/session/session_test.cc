@@ -5,6 +5,7 @@
 #include <ATen/ops/full_like.h>
 #include <ATen/ops/linalg_vector_norm.h>
 #include <ATen/ops/tensor.h>
+#include <ATen/ops/zeros.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -52,9 +53,8 @@ std::map<std::string, at::Tensor> first_gradients(Config config, int64_t micro_t
   std::map<std::string, at::Tensor> out;
   for (const auto& [role, state] : session->roles()) {
     if (!state.optimizer) continue;
-    const OptimizerState moments = *state.optimizer->state();
-    for (const auto& [name, tensor] : moments)
-      if (name.ends_with(".exp_avg")) out[role + "/" + name] = tensor;
+    for (const StateSlice& moment : state.optimizer->slices())
+      if (moment.state == "exp_avg") out[role + "/" + moment.name] = moment.values;
   }
   return out;
 }
@@ -232,6 +232,21 @@ TEST(Session, StateOfAnotherRunIsRefused) {
   lacking.tensors["actor.weights"].pop_back();
   EXPECT_THAT(session_of(config, program)->load_state(lacking).message(),
               HasSubstr("actor.weights: has no tensor"));
+  for (const std::string group : {"actor.weights", "actor.optimizer"}) {
+    CheckpointState other = state;
+    std::vector<SavedSlice>& slices = other.tensors[group];
+    slices.emplace_back("another", slices[0].values);
+    EXPECT_THAT(session_of(config, program)->load_state(other).message(),
+                HasSubstr("it belongs to another model"));
+    slices.pop_back();
+    const std::string name = slices[0].tensor;
+    slices[0] = SavedSlice(name, at::zeros({6}));
+    EXPECT_THAT(session_of(config, program)->load_state(other).message(),
+                HasSubstr(cat(group, ": tensor ", name, " is Float[6], the model's is Float")));
+    slices.erase(slices.begin());
+    EXPECT_THAT(session_of(config, program)->load_state(other).message(),
+                HasSubstr(cat(group, ": has no tensor ", name)));
+  }
 }
 
 TEST(Session, EarlyStopEndsTheEpochsOfTheCallThatAsksForIt) {

@@ -32,6 +32,15 @@ struct SlicePart {
   int64_t in_parameter = 0, in_slice = 0, size = 0;
 };
 
+// A run of a parameter's numbers, or of a state of its optimizer, that a rank holds: elements
+// [begin, begin + values.numel()) of the rank's part of the parameter in its own order.
+struct StateSlice {
+  std::string name;   // of the parameter
+  std::string state;  // "exp_avg", "exp_avg_sq", "master"; "" of the weights themselves
+  int64_t begin = 0;
+  at::Tensor values;  // flat; aliases what is held
+};
+
 class FlatBuckets {
  public:
   FlatBuckets(const std::vector<std::pair<std::string, at::Tensor>>& tensors, int64_t ranks,

@@ -34,27 +34,6 @@ double sum_of_squares(const at::Tensor& gradient) {
   return std::accumulate(sums.begin(), sums.end(), 0.0);
 }
 
-namespace {
-
-Status check_entry(const std::string& name, const at::Tensor& loaded, const at::Tensor& own) {
-  if (loaded.sizes() == own.sizes() && loaded.scalar_type() == own.scalar_type()) return {};
-  return invalid_input(cat("optimizer state ", name, " is ", loaded.scalar_type(), loaded.sizes(),
-                           ", expected ", own.scalar_type(), own.sizes()));
-}
-
-}  // namespace
-
-Status check_state(const OptimizerState& own, const std::map<std::string, at::Tensor>& state) {
-  for (const auto& [name, tensor] : own) {
-    const auto found = state.find(name);
-    if (found == state.end()) return invalid_input(cat("optimizer state lacks ", name));
-    BRAID_TRY(check_entry(name, found->second, tensor));
-  }
-  if (state.size() == own.size()) return ok_status();
-  return invalid_input(cat("optimizer state has ", state.size(), " entries, expected ", own.size(),
-                           ": it belongs to another model"));
-}
-
 AdamW::AdamW(std::vector<std::pair<std::string, at::Tensor>> parameters,
              const OptimizerConfig& config)
     : config_(config) {
@@ -153,34 +132,26 @@ std::vector<at::Tensor> AdamW::tensors() const {
   return out;
 }
 
-OptimizerState AdamW::own_state() const {
-  OptimizerState result;
+std::vector<StateSlice> AdamW::slices() const {
+  std::vector<StateSlice> out;
   for (const Slot& slot : slots_) {
+    const auto add = [&](const char* state, const at::Tensor& values) {
+      out.push_back({slot.name, state, 0, values.detach().view({-1})});
+    };
     if (has_moments(config_)) {
-      result.emplace_back(slot.name + ".exp_avg", slot.exp_avg);
-      result.emplace_back(slot.name + ".exp_avg_sq", slot.exp_avg_sq);
+      add("exp_avg", slot.exp_avg);
+      add("exp_avg_sq", slot.exp_avg_sq);
     }
-    if (slot.has_master()) result.emplace_back(slot.name + ".master", slot.master);
+    if (slot.has_master()) add("master", slot.master);
   }
-  result.emplace_back("step", at::tensor(step_, at::kLong));
-  return result;
-}
-
-std::vector<std::string> AdamW::state_names() const {
-  std::vector<std::string> out;
-  for (const auto& [name, tensor] : own_state()) out.push_back(name);
   return out;
 }
 
-Status AdamW::load_state(const std::map<std::string, at::Tensor>& state) {
+Status AdamW::take_over(int64_t updates) {
   const at::NoGradGuard no_grad;
-  const OptimizerState own = own_state();
-  BRAID_TRY(check_state(own, state));
-  for (const auto& [name, tensor] : own) tensor.copy_(state.at(name));
-  step_ = own.back().second.item<int64_t>();
-  for (Slot& slot : slots_) {
+  step_ = updates;
+  for (Slot& slot : slots_)
     if (slot.has_master()) slot.parameter.copy_(slot.master);
-  }
   return {};
 }
 

@@ -33,14 +33,6 @@ double learning_rate(const OptimizerConfig& config, int64_t step, int64_t total_
 // In f64. On the CPU in fixed blocks, so that it does not depend on the threads.
 double sum_of_squares(const at::Tensor& gradient_f32);
 
-// Tensors of an optimizer by name: "NAME.exp_avg", "NAME.exp_avg_sq" of each parameter (adamw),
-// "NAME.master" of those not in f32, and "step", the updates applied.
-using OptimizerState = std::vector<std::pair<std::string, at::Tensor>>;
-
-// Whether `state` has the entries of `own` in their shapes and types, and no others; the error
-// names the first that is not so.
-Status check_state(const OptimizerState& own, const std::map<std::string, at::Tensor>& state);
-
 class Optimizer {
  public:
   virtual ~Optimizer() = default;
@@ -67,15 +59,15 @@ class Optimizer {
   // What it holds beside the weights (or slices of them) themselves.
   virtual std::vector<at::Tensor> tensors() const = 0;
 
-  // Of all that the parameters here need, whichever rank has it: with shares, all ranks call it
-  // together. The tensors may alias the optimizer's own. Where it is not wanted a rank helps the
-  // others and returns nothing of use.
-  virtual Result<OptimizerState> state(bool wanted) const = 0;
-  Result<OptimizerState> state() const { return state(true); }
-  virtual std::vector<std::string> state_names() const = 0;
-  // Takes over what state() gave; later steps are bitwise those of the saved optimizer. A missing,
-  // extra or misshapen entry is an error that names it, and nothing is changed then.
-  virtual Status load_state(const std::map<std::string, at::Tensor>& state) = 0;
+  // What of the state a checkpoint keeps, as far as this rank has it, parameter by parameter:
+  // "exp_avg" and "exp_avg_sq" (adamw), "master" of weights that are not f32. The values alias the
+  // optimizer's own.
+  virtual std::vector<StateSlice> slices() const = 0;
+  // Updates applied.
+  virtual int64_t updates() const = 0;
+  // After the values of slices() and of the weights were replaced by saved ones: later updates are
+  // bitwise those of the optimizer that had them. Ranks that share state call it together.
+  virtual Status take_over(int64_t updates) = 0;
 };
 
 // All of the state. adamw, or sgd: plain gradient descent.
@@ -108,10 +100,9 @@ class AdamW : public Optimizer {
   bool torn() const override { return torn_; }
   void zero_grad() override;
   std::vector<at::Tensor> tensors() const override;
-  using Optimizer::state;
-  Result<OptimizerState> state(bool /*wanted*/) const override { return own_state(); }
-  std::vector<std::string> state_names() const override;
-  Status load_state(const std::map<std::string, at::Tensor>& state) override;
+  std::vector<StateSlice> slices() const override;
+  int64_t updates() const override { return step_; }
+  Status take_over(int64_t updates) override;
 
  private:
   struct Slot {
@@ -119,7 +110,6 @@ class AdamW : public Optimizer {
     at::Tensor parameter, master, exp_avg, exp_avg_sq;
     bool has_master() const { return !master.is_same(parameter); }
   };
-  OptimizerState own_state() const;
   // In f32; undefined where the parameter has none.
   at::Tensor gradient(size_t slot) const;
 

@@ -108,11 +108,10 @@ bool ShardedOptimizer::gathers() const {
   return group_ != nullptr && group_->size() > 1 && gradients_.sharded();
 }
 
-Result<at::Tensor> ShardedOptimizer::gather(size_t bucket, const at::Tensor& own,
-                                            const std::string& what) const {
+Result<at::Tensor> ShardedOptimizer::gather(size_t bucket, const at::Tensor& own) const {
   if (!gathers()) return own;
   at::Tensor whole = at::empty({own.numel() * group_->size()}, own.options());
-  BRAID_TRY(group_->all_gather(whole, own, cat(what, ", bucket ", bucket)).wait());
+  BRAID_TRY(group_->all_gather(whole, own, cat("weights, bucket ", bucket)).wait());
   return whole;
 }
 
@@ -124,7 +123,7 @@ Status ShardedOptimizer::gather_weights() {
   }
   const bool there = masters_are_parameters() && !gathers();
   for (size_t bucket = 0; !there && bucket < owned_.size(); ++bucket) {
-    BRAID_ASSIGN(const at::Tensor whole, gather(bucket, own_weights(bucket), "weights"));
+    BRAID_ASSIGN(const at::Tensor whole, gather(bucket, own_weights(bucket)));
     for (const BucketPlace& place : gradients_.places())
       if (place.bucket == bucket)
         place.parameter.detach().copy_(
@@ -175,71 +174,22 @@ std::vector<std::pair<std::string, ShardedOptimizer::StatePart>> ShardedOptimize
   return out;
 }
 
-std::vector<std::string> ShardedOptimizer::state_names() const {
-  std::vector<std::string> out;
-  for (const BucketPlace& place : gradients_.places())
-    for (const auto& [state, part] : saved_parts()) out.push_back(cat(place.name, ".", state));
-  out.emplace_back("step");
-  return out;
-}
-
-Result<OptimizerState> ShardedOptimizer::state(bool wanted) const {
-  const at::NoGradGuard no_grad;
-  OptimizerState out;
-  for (const auto& [state, part] : saved_parts())
-    for (size_t bucket = 0; bucket < owned_.size(); ++bucket) {
-      BRAID_ASSIGN(const at::Tensor whole, gather(bucket, owned_[bucket].*part, state));
-      for (const BucketPlace& place : gradients_.places())
-        if (wanted && place.bucket == bucket)
-          out.emplace_back(
-              cat(place.name, ".", state),
-              whole.narrow(0, place.begin, place.parameter.numel()).view(place.parameter.sizes()));
-    }
-  out.emplace_back("step", at::tensor(step_, at::kLong));
-  return out;
-}
-
-Status ShardedOptimizer::load_state(const std::map<std::string, at::Tensor>& state) {
-  const at::NoGradGuard no_grad;
-  OptimizerState expected = {{"step", at::tensor(step_, at::kLong)}};
-  for (const BucketPlace& place : gradients_.places())
-    for (const auto& [name, part] : saved_parts())
-      expected.emplace_back(cat(place.name, ".", name),
-                            at::empty({1}, place.parameter.options().dtype(at::kFloat))
-                                .expand(place.parameter.sizes()));
-  BRAID_TRY(check_state(expected, state));
-  for (const BucketPlace& place : gradients_.places()) {
-    const SlicePart part = gradients_.owned_part(place);
-    if (part.size == 0) continue;
-    const bool f32 = place.parameter.scalar_type() == at::kFloat;
-    const auto take = [&](at::Tensor& to, const at::Tensor& whole) {
-      to.narrow(0, part.in_slice, part.size)
-          .copy_(whole.flatten().narrow(0, part.in_parameter, part.size));
-    };
-    Owned& owned = owned_[place.bucket];
-    if (f32 && owned.master.defined()) take(owned.master, place.parameter.detach());
-    for (const auto& [name, member] : saved_parts())
-      take(owned.*member, state.at(cat(place.name, ".", name)));
-  }
-  step_ = state.at("step").item<int64_t>();
-  return gather_weights();
-}
-
 std::vector<StateSlice> ShardedOptimizer::slices() const {
   std::vector<StateSlice> out;
   for (const BucketPlace& place : gradients_.places()) {
     const SlicePart part = gradients_.owned_part(place);
     if (part.size == 0) continue;
-    const Owned& owned = owned_[place.bucket];
-    const auto add = [&](const char* state, const at::Tensor& values) {
-      out.push_back({place.name, state, part.in_parameter, values});
-    };
-    add("master", master(place, part));
-    if (!has_moments(config_)) continue;
-    add("exp_avg", owned.exp_avg.narrow(0, part.in_slice, part.size));
-    add("exp_avg_sq", owned.exp_avg_sq.narrow(0, part.in_slice, part.size));
+    for (const auto& [state, member] : saved_parts())
+      out.push_back({place.name, state, part.in_parameter,
+                     (owned_[place.bucket].*member).narrow(0, part.in_slice, part.size)});
   }
   return out;
+}
+
+// Masters of f32 weights are these, or the same memory as their slices.
+Status ShardedOptimizer::take_over(int64_t updates) {
+  step_ = updates;
+  return gather_weights();
 }
 
 }  // namespace braid::inline train

@@ -1,7 +1,7 @@
 // The optimizer under ZeRO (Rajbhandari et al., 2020, §5): f32 master weights and moments of the
 // slices of MainGradients that this rank owns; the updated slices are gathered, or stay slices
 // (ZeRO-3, train/weight_shards.h). Not thread-safe. Invariant: after the constructor,
-// gather_weights() and load_state() every rank's parameters are the masters rounded to the
+// gather_weights() and take_over() every rank's parameters are the masters rounded to the
 // parameters' dtype.
 #pragma once
 
@@ -18,20 +18,11 @@
 
 namespace braid::inline train {
 
-// Part of a parameter's optimizer state: elements [begin, begin + values.numel()) of the parameter
-// in its own order.
-struct StateSlice {
-  std::string name;   // of the parameter
-  std::string state;  // "master", "exp_avg", "exp_avg_sq"
-  int64_t begin = 0;
-  at::Tensor values;  // f32; aliases the optimizer's own
-};
-
 class ShardedOptimizer : public Optimizer {
  public:
   // `gradients`, `group` (data-parallel ranks; null for one) and `shards` must outlive the object.
   // `shards`: the weights as slices too, cut as the gradients are (null: they are whole), which
-  // update() and load_state() keep up to date; those in f32 are the masters.
+  // update() and take_over() keep up to date; those in f32 are the masters.
   ShardedOptimizer(MainGradients& gradients, Communicator* group, const OptimizerConfig& config,
                    WeightShards* shards = nullptr);
 
@@ -49,13 +40,9 @@ class ShardedOptimizer : public Optimizer {
   bool torn() const override { return torn_; }
   void zero_grad() override { gradients_.zero(); }
   std::vector<at::Tensor> tensors() const override;
-  using Optimizer::state;
-  Result<OptimizerState> state(bool wanted) const override;
-  std::vector<std::string> state_names() const override;
-  Status load_state(const std::map<std::string, at::Tensor>& state) override;
-
-  // What this rank owns, parameter by parameter.
-  std::vector<StateSlice> slices() const;
+  std::vector<StateSlice> slices() const override;
+  int64_t updates() const override { return step_; }
+  Status take_over(int64_t updates) override;
 
  private:
   struct Owned {
@@ -65,8 +52,8 @@ class ShardedOptimizer : public Optimizer {
   using StatePart = at::Tensor Owned::*;
   // The states that are saved, by their names: masters of f32 parameters are the parameters.
   std::vector<std::pair<std::string, StatePart>> saved_parts() const;
-  // A state of a bucket as a whole, of the given type.
-  Result<at::Tensor> gather(size_t bucket, const at::Tensor& own, const std::string& what) const;
+  // Weights of a bucket as a whole.
+  Result<at::Tensor> gather(size_t bucket, const at::Tensor& own) const;
 
   // Whether slices are gathered from other ranks.
   bool gathers() const;

@@ -147,39 +147,32 @@ void WeightShards::leave(int64_t index) {
 }
 
 Result<std::vector<std::pair<std::string, at::Tensor>>> WeightShards::trained(bool wanted) const {
-  return gathered(slices_, trained_, wanted);
-}
-
-Result<std::vector<std::pair<std::string, at::Tensor>>> WeightShards::whole(
-    const std::vector<at::Tensor>& slices, bool wanted) const {
-  return gathered(slices, buckets_.size(), wanted);
-}
-
-at::Tensor WeightShards::cut(size_t bucket, const std::map<std::string, at::Tensor>& values) const {
-  const Bucket& cut = buckets_[bucket];
-  const int64_t size = slices_[bucket].numel();
-  at::Tensor flat;
-  for (const BucketPlace& place : cut.places) {
-    const at::Tensor& value = values.at(place.name);
-    if (!flat.defined()) flat = at::zeros({cut.padded}, value.options());
-    flat.narrow(0, place.begin, value.numel()).copy_(value.flatten());
-  }
-  return flat.narrow(0, group_.index() * size, size).clone();
-}
-
-// Of the first `count` buckets.
-Result<std::vector<std::pair<std::string, at::Tensor>>> WeightShards::gathered(
-    const std::vector<at::Tensor>& slices, size_t count, bool wanted) const {
   const at::NoGradGuard no_grad;
   std::vector<std::pair<std::string, at::Tensor>> out;
-  for (size_t i = 0; i < count; ++i) {
-    const at::Tensor flat = at::empty({buckets_[i].padded}, slices[i].options());
-    BRAID_TRY(group_.all_gather(flat, slices[i], cat("weights, bucket ", i)).wait());
+  for (size_t i = 0; i < trained_; ++i) {
+    const at::Tensor flat = at::empty({buckets_[i].padded}, slices_[i].options());
+    BRAID_TRY(group_.all_gather(flat, slices_[i], cat("weights, bucket ", i)).wait());
     if (!wanted) continue;
     for (const BucketPlace& place : buckets_[i].places)
       out.emplace_back(
           place.name,
           flat.narrow(0, place.begin, place.parameter.numel()).view(place.parameter.sizes()));
+  }
+  return out;
+}
+
+// Of the first `count` buckets.
+std::vector<StateSlice> WeightShards::runs(const std::vector<at::Tensor>& slices,
+                                           size_t count) const {
+  std::vector<StateSlice> out;
+  for (size_t i = 0; i < count; ++i) {
+    const int64_t size = slices[i].numel();
+    for (const BucketPlace& place : buckets_[i].places) {
+      const SlicePart part = FlatBuckets::part_of(place, group_.index() * size, size);
+      if (part.size > 0)
+        out.push_back(
+            {place.name, "", part.in_parameter, slices[i].narrow(0, part.in_slice, part.size)});
+    }
   }
   return out;
 }

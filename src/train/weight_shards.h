@@ -44,15 +44,15 @@ class WeightShards : public WeightKeeper {
   const std::vector<size_t>& buckets_of(int64_t unit) const { return units_[unit].buckets; }
   // This rank's slices, of all weights, each with the units that bring() gathers it for.
   std::vector<std::pair<int64_t, at::Tensor>> slices() const;
+  // What this rank keeps of the trained parameters, and of all of them.
+  std::vector<StateSlice> trained_runs() const { return runs(slices_, trained_); }
+  std::vector<StateSlice> all_runs() const { return runs(slices_, buckets_.size()); }
+  // Of values that lie as the parameters do: `slices` has this rank's of each bucket.
+  std::vector<StateSlice> runs_of(const std::vector<at::Tensor>& slices) const {
+    return runs(slices, buckets_.size());
+  }
   // The trained parameters in whole, on ranks that want them; their units stay as they are.
   Result<std::vector<std::pair<std::string, at::Tensor>>> trained(bool wanted) const;
-  // All parameters in whole, trained or not, or what lies as they do: `slices` has this rank's of
-  // each bucket.
-  const std::vector<at::Tensor>& own_slices() const { return slices_; }
-  Result<std::vector<std::pair<std::string, at::Tensor>>> whole(
-      const std::vector<at::Tensor>& slices, bool wanted) const;
-  // This rank's slice of a bucket of values that lie as the parameters do, by their names.
-  at::Tensor cut(size_t bucket, const std::map<std::string, at::Tensor>& values) const;
 
  private:
   // Tensors that are gathered together.
@@ -74,8 +74,7 @@ class WeightShards : public WeightKeeper {
 
   void add(const FlatBuckets& layout, const Decoder& decoder, bool loaded);
   at::Tensor flat_of(const Bucket& bucket) const;
-  Result<std::vector<std::pair<std::string, at::Tensor>>> gathered(
-      const std::vector<at::Tensor>& slices, size_t count, bool wanted) const;
+  std::vector<StateSlice> runs(const std::vector<at::Tensor>& slices, size_t count) const;
 
   Communicator& group_;
   std::vector<Bucket> buckets_;     // those of `trained`, then the others

@@ -9,8 +9,6 @@
 namespace braid::inline weights {
 namespace {
 
-constexpr const char* kAverage = ".average";
-
 // `own` in its type becomes the mean; `average`: its values in f32, undefined where it is them.
 void mix(at::Tensor own, at::Tensor average, const at::Tensor& other, double keep) {
   if (keep == 0) {
@@ -21,8 +19,6 @@ void mix(at::Tensor own, at::Tensor average, const at::Tensor& other, double kee
   mean.mul_(keep).add_(at::mul(other.to(at::kFloat), 1 - keep));
   if (average.defined()) own.copy_(mean);
 }
-
-std::string name_of(const std::string& parameter) { return parameter + kAverage; }
 
 // The source's tensors in the order of the target's; it may have more.
 std::vector<at::Tensor> tensors_of(const ModelInstance& source, const ModelInstance& target) {
@@ -89,40 +85,6 @@ Status follow_weights(ModelInstance& target, ModelInstance& source, double keep)
   }
   target.model->weights_changed();
   target.torn = false;
-  return ok_status();
-}
-
-Result<std::vector<std::pair<std::string, at::Tensor>>> average_tensors(const ModelInstance& role,
-                                                                        bool wanted) {
-  std::vector<std::pair<std::string, at::Tensor>> out;
-  if (role.average.empty()) return out;
-  if (role.shards) {
-    BRAID_ASSIGN(out, role.shards->whole(role.average, wanted));
-    for (auto& [name, tensor] : out) name = name_of(name);
-    return out;
-  }
-  const auto parameters = role.model->parameters();
-  for (size_t i = 0; wanted && i < parameters.size(); ++i)
-    out.emplace_back(name_of(parameters[i].first), role.average[i]);
-  return out;
-}
-
-Status load_average(ModelInstance& role, const std::map<std::string, at::Tensor>& saved) {
-  const at::NoGradGuard no_grad;
-  if (role.average.empty()) return ok_status();
-  const auto parameters = role.model->parameters();
-  std::map<std::string, at::Tensor> values;  // by parameter
-  for (const auto& [name, parameter] : parameters) {
-    const auto found = saved.find(name_of(name));
-    if (found == saved.end()) return invalid_input(cat("has no tensor ", name_of(name)));
-    if (found->second.sizes() != parameter.sizes() || found->second.scalar_type() != at::kFloat)
-      return invalid_input(cat("tensor ", name_of(name), " is ", found->second.scalar_type(),
-                               found->second.sizes(), ", not ", at::kFloat, parameter.sizes()));
-    values[name] = found->second;
-  }
-  for (size_t i = 0; i < role.average.size(); ++i)
-    role.average[i].copy_(role.shards ? role.shards->cut(i, values)
-                                      : values.at(parameters[i].first));
   return ok_status();
 }
 

@@ -2,11 +2,6 @@
 // thread-safe.
 #pragma once
 
-#include <map>
-#include <string>
-#include <utility>
-#include <vector>
-
 #include "weights/load_models.h"
 
 namespace braid::inline weights {
@@ -23,13 +18,5 @@ void keep_average(ModelInstance& role);
 // kDeadline, kUnavailable: a message failed.
 // REQUIRES: both have one layout, the source all tensors of the target; 0 <= keep < 1.
 Status follow_weights(ModelInstance& target, ModelInstance& source, double keep);
-
-// What a checkpoint keeps of the average, by name of the parameter and ".average"; nothing where
-// the weights are it. Ranks that share the weights call it together, and those that do not want the
-// tensors get none.
-Result<std::vector<std::pair<std::string, at::Tensor>>> average_tensors(const ModelInstance& role,
-                                                                        bool wanted);
-// Takes it over; `saved` has this rank's part by those names.
-Status load_average(ModelInstance& role, const std::map<std::string, at::Tensor>& saved);
 
 }  // namespace braid::inline weights

@@ -8,7 +8,9 @@
 
 #include <cmath>
 
+#include "checkpoint/checkpoint_reader.h"
 #include "nn/test_models.h"
+#include "weights/held_slices.h"
 
 namespace braid::inline weights {
 namespace {
@@ -97,14 +99,16 @@ TEST(FollowWeights, TheAverageComesBackFromACheckpoint) {
   keep_average(role);
   keep_average(again);
   ASSERT_TRUE(follow_weights(role, other, 0.9).ok());
-  const auto saved = *average_tensors(role, true);
+  const std::vector<SavedSlice> saved = own_slices(role, {}).moments;
   EXPECT_EQ(saved.size(), role.average.size());
-  EXPECT_TRUE(average_tensors(role, false)->empty());
-  ASSERT_TRUE(load_average(again, {saved.begin(), saved.end()}).ok());
+  CheckpointState state;
+  state.tensors["average"] = saved;
+  ASSERT_EQ(CheckpointReader(state).read("average", held_slices(again).moments), Status());
   for (size_t i = 0; i < role.average.size(); ++i)
     EXPECT_TRUE(at::equal(role.average[i], again.average[i]));
-  std::map<std::string, at::Tensor> less(saved.begin() + 1, saved.end());
-  EXPECT_NE(load_average(again, less).message().find("has no tensor"), std::string::npos);
+  state.tensors["average"].pop_back();
+  const Status less = CheckpointReader(state).read("average", held_slices(again).moments);
+  EXPECT_NE(less.message().find("has no tensor"), std::string::npos);
 }
 
 }  // namespace

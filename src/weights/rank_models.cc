@@ -106,7 +106,7 @@ Status RankModels::load_models() {
     if (!program_.copies[copy].home)
       others[copy] = id;
     else if (parts.count(call.role.value) == 0 || call.kind == CallKind::kTrainStep)
-      parts[call.role.value] = part_of(id);
+      parts[call.role.value] = part_of(homes_[call.role.value] = id);
   }
   BRAID_ASSIGN(roles_, load_roles(config_, roles_at_home(program_, rank()), parts));
   for (const auto& [copy, call] : others) {
@@ -409,28 +409,53 @@ bool RankModels::whole_on_first(const std::string& role) const {
   return layout.tp == 1 && layout.pp == 1 && place_in_mesh(layout, DeviceId{0}).has_value();
 }
 
-Result<RoleTensors> RankModels::gather(const std::string& role) {
+// Of this rank's stage in whole. Ranks that share weights call it together.
+Result<NamedTensors> RankModels::stage_weights(const ModelInstance& instance, bool wanted) {
+  NamedTensors own;
+  if (instance.shards) {
+    BRAID_ASSIGN(own, instance.shards->trained(wanted));
+  } else {
+    own = instance.model->trainable_parameters();
+  }
+  return wanted ? gather_slices(*instance.model, own) : Result<NamedTensors>(NamedTensors());
+}
+
+Result<NamedTensors> RankModels::gather(const std::string& role) {
   const ParamLayout& layout = program_.copies[home_of(RoleId{role})].layout;
   const auto place = place_in_mesh(layout, self());
-  RoleTensors mine;
+  NamedTensors mine;
   if (place) {
-    const ModelInstance& instance = roles_.at(role);
     const bool first = grid_position(layout_grid(layout), *place).dp_rank == 0;
-    BRAID_ASSIGN(const RoleTensors own, role_tensors(instance, first));  // replicas share them
-    if (first) {
-      BRAID_ASSIGN(mine, whole_tensors(*instance.model, own));
-    }
+    BRAID_ASSIGN(mine, stage_weights(roles_.at(role), first));
   }
-  RoleTensors all;
+  NamedTensors all;
+  std::set<std::string> known;  // both ends of a pipeline may have the embedding
   for (const int64_t from : holders(role)) {
-    RoleTensors part;
-    if (from == rank()) part = mine;
+    NamedTensors part = mine;
     if (from != 0) {
-      BRAID_ASSIGN(part, pass_to_first(part, from, *everyone_));
+      BRAID_ASSIGN(part, pass_to_first(mine, from, *everyone_));
     }
-    append_new(part, &all);
+    for (auto& [name, tensor] : part)
+      if (known.insert(name).second) all.emplace_back(name, std::move(tensor));
   }
-  return rank() == 0 ? all : RoleTensors();
+  return rank() == 0 ? all : NamedTensors();
+}
+
+RoleSlices RankModels::own_slices(const std::string& role) const {
+  Replica replica;
+  if (const auto home = homes_.find(role); home != homes_.end()) {
+    const Strategy& strategy = program_.calls[home->second.value].strategy;
+    const int copy = copy_rank(strategy, position_in(program_.calls[home->second.value], self()));
+    const int copies = dense_copies(strategy);
+    const int shards = strategy.zero_stage > 0 ? zero_ranks(strategy) : copies;
+    replica = {copy % shards, shards, copy / shards, copies / shards};
+  }
+  return braid::own_slices(roles_.at(role), replica);
+}
+
+bool RankModels::leads(const std::string& role) const {
+  const int32_t home = home_of(RoleId{role});
+  return home < 0 || place_in_mesh(program_.copies[home].layout, self()) == size_t{0};
 }
 
 }  // namespace braid::inline weights

@@ -92,8 +92,12 @@ class RankModels {
 
   // Whether the first rank of the job has all of a trained role's weights and optimizer.
   bool whole_on_first(const std::string& role) const;
-  // A trained role's tensors in whole, on the first rank; nothing elsewhere. All ranks call it.
-  Result<RoleTensors> gather(const std::string& role);
+  // A trained role's weights in whole, on the first rank; nothing elsewhere. All ranks call it.
+  Result<NamedTensors> gather(const std::string& role);
+  // What this rank writes of a role that is here, and whether it is the first of those that have
+  // it. No rank waits for another.
+  RoleSlices own_slices(const std::string& role) const;
+  bool leads(const std::string& role) const;
 
  private:
   RankModels(const Config& config, const Program& program, World* world)
@@ -113,6 +117,7 @@ class RankModels {
   void load(int32_t state);
   bool passes_wait(CallId call) const;
   std::vector<int64_t> holders(const std::string& role) const;
+  Result<NamedTensors> stage_weights(const ModelInstance& instance, bool wanted);
 
   const Config config_;
   const Program program_;
@@ -142,6 +147,7 @@ class RankModels {
   };
   std::map<int32_t, Resting> states_;      // by index in the program
   std::map<int32_t, CallGroups> groups_;   // by call
+  std::map<std::string, CallId> homes_;    // of roles that are here: the call whose part they are
   std::map<std::string, TensorMap> maps_;  // of roles whose weights move
   // Of states in host memory. Last: it ends before what it copies goes.
   std::unique_ptr<CopyThread> copy_thread_;

@@ -152,24 +152,6 @@ Result<ModelInstance> load_role(const RoleSpec& spec, const Config& config, cons
   return state;
 }
 
-// The type that an export is written in, by export.dtype; none: that of the source.
-std::optional<at::ScalarType> export_dtype(const Config& config, const Model& model) {
-  const std::string& stated = config.exports.dtype;
-  if (stated == "bf16") return at::kBFloat16;
-  if (stated == "f16") return at::kHalf;
-  const bool full = stated == "f32" || model.options().dtype == at::kFloat;
-  return full ? std::optional(at::kFloat) : std::nullopt;
-}
-
-// Whoever reads the export beside its source meets another type there.
-void note_dtype(const std::string& role, const ModelInstance& state, const ExportOptions& options) {
-  const std::string& source = state.model->spec().dtype;  // as config.json says it
-  if (!options.dtype || source.empty() || source == dtype_text(*options.dtype)) return;
-  log_info(cat("export of ", role, ": weights in ", dtype_text(*options.dtype), ", those of ",
-               options.source_folder, " are in ", source,
-               "; export.dtype (auto | f32 | bf16 | f16) says which"));
-}
-
 }  // namespace
 
 Result<ModelInstance> load_role_copy(const RoleSpec& spec, const Config& config,
@@ -260,26 +242,6 @@ int64_t frozen_copy_bytes(const Roles& roles, const Config& config) {
       bytes += static_cast<int64_t>(parameter.nbytes());
   }
   return bytes;
-}
-
-Status export_role(const std::string& role, const ModelInstance& state, const Config& config,
-                   const std::string& folder) {
-  if (config.train.offload != "off") release_free_heap();  // files come into memory beside it
-  const std::string as =
-      state.model->options().lora.rank > 0 ? config.lora.export_as : std::string("merged");
-  ExportOptions options;
-  options.source_folder = state.source_folder;
-  options.config = state.config_path;
-  options.tokenizer = tokenizer_path(config);
-  options.dtype = export_dtype(config, *state.model);
-  note_dtype(role, state, options);
-  const std::string path = join_path(folder, role);
-  if (as != "adapters")
-    BRAID_TRY(save_model(*state.model, path, options).at(cat("export of ", role)));
-  if (as == "merged") return ok_status();
-  options.merge_adapters = false;
-  return save_model(*state.model, as == "both" ? path + "-adapter" : path, options)
-      .at(cat("export of ", role));
 }
 
 Result<ModelInstance> load_whole(const RoleSpec& spec, const Config& config) {

@@ -1,5 +1,5 @@
 // The roles of a graph as models in memory: loading them, keeping frozen ones apart from trained
-// ones, exporting what was trained. Not thread-safe.
+// ones. Not thread-safe.
 #pragma once
 
 #include <map>
@@ -46,10 +46,6 @@ Status keep_frozen_copies(Roles& roles, const std::string& changing, const Confi
 
 // Bytes of the copies that this will make on this rank before the first update of every role.
 int64_t frozen_copy_bytes(const Roles& roles, const Config& config);
-
-// Writes a trained role, which has all of its tensors, as a Hugging Face folder below `folder`.
-Status export_role(const std::string& role, const ModelInstance& state, const Config& config,
-                   const std::string& folder);
 
 // A role as it was before training, with all of its tensors and no optimizer.
 Result<ModelInstance> load_whole(const RoleSpec& spec, const Config& config);

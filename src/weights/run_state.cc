@@ -1,158 +1,98 @@
 #include "weights/run_state.h"
 
-#include <ATen/core/grad_mode.h>
-#include <ATen/ops/tensor.h>
-
 #include <algorithm>
 #include <cmath>
 #include <set>
 
 #include "base/text.h"
 #include "nn/model_parts.h"
-#include "weights/follow.h"
 #include "weights/roles.h"
 
 namespace braid::inline weights {
 namespace {
 
-constexpr const char* kOptimizer = ".optimizer";
-constexpr const char* kUpdates = "step";  // AdamW's own count, the one integer among its tensors
-
-std::map<std::string, at::Tensor> by_name(const NamedTensors& tensors) {
-  return {tensors.begin(), tensors.end()};
+// Of a whole role the group has these tensors and no others. (A part does not know the others.)
+Status check_names(CheckpointReader& saved, const std::string& group,
+                   const std::vector<SavedSlice>& held) {
+  std::set<std::string> own;
+  for (const SavedSlice& slice : held) own.insert(slice.tensor);
+  BRAID_ASSIGN(const std::set<std::string> names, saved.tensors(group));
+  if (names.size() <= own.size()) return ok_status();
+  return invalid_input(cat("has ", names.size(), " tensors, the model's are ", own.size(),
+                           ": it belongs to another model"));
 }
 
-std::set<std::string> parameter_names(const Model& model) {
-  std::set<std::string> out;
-  for (const auto& [name, parameter] : model.trainable_parameters()) out.insert(name);
-  return out;
+// Whether all of the role's weights and state are here.
+bool is_whole(const ModelInstance& role) {
+  return !is_part(*role.model) && !role.shards && !(role.gradients && role.gradients->sharded());
 }
 
-// What of a checkpoint's whole tensors a part of a model has. A name is a parameter's, or that and
-// a state of the optimizer.
-Result<std::map<std::string, at::Tensor>> own_part(const Model& model,
-                                                   const std::vector<std::string>& names,
-                                                   const std::map<std::string, at::Tensor>& whole) {
-  std::map<std::string, at::Tensor> out;
-  const std::set<std::string> parameters = parameter_names(model);
-  for (const std::string& name : names) {
-    const auto found = whole.find(name);
-    if (found == whole.end()) return invalid_input(cat("has no tensor ", name));
-    const std::string parameter =
-        parameters.count(name) > 0 ? name : name.substr(0, name.rfind('.'));
-    BRAID_ASSIGN(out[name], own_slice(model, parameter, found->second));
-  }
-  return out;
+Status read_group(CheckpointReader& saved, const std::string& group,
+                  const std::vector<SavedSlice>& held, bool whole) {
+  BRAID_TRY(saved.read(group, held).at(group));
+  return whole ? check_names(saved, group, held).at(group) : ok_status();
 }
 
-Status check_weights(const Model& model, const std::map<std::string, at::Tensor>& saved) {
-  const auto own = model.trainable_parameters();
-  for (const auto& [name, parameter] : own) {
-    const auto found = saved.find(name);
-    if (found == saved.end()) return invalid_input(cat("has no tensor ", name));
-    if (found->second.sizes() != parameter.sizes() ||
-        found->second.scalar_type() != parameter.scalar_type())
-      return invalid_input(cat("tensor ", name, " is ", found->second.scalar_type(),
-                               found->second.sizes(), ", the model's is ", parameter.scalar_type(),
-                               parameter.sizes()));
-  }
-  if (own.size() != saved.size())
-    return invalid_input(cat("has ", saved.size(), " tensors, the model trains ", own.size()));
-  return ok_status();
+Result<Json> numbers_of(const Json& numbers, const std::string& role) {
+  BRAID_ASSIGN(const Json all, json_field<Json>(numbers, "roles"));
+  return json_field<Json>(all, role);
 }
 
-void copy_weights(Model& model, const std::map<std::string, at::Tensor>& saved) {
-  const at::NoGradGuard no_grad;
-  for (const auto& [name, parameter] : model.trainable_parameters()) {
-    at::Tensor target = parameter.detach();
-    target.copy_(saved.at(name));
-  }
-}
-
-Result<NamedTensors> group(const CheckpointState& state, const std::string& name) {
-  const auto found = state.tensors.find(name);
-  if (found != state.tensors.end()) return found->second;
-  return invalid_input(cat("has no ", name, ".safetensors: the run trained other models"));
-}
-
-Status load_role_state(const std::string& name, const CheckpointState& state, const Config& config,
+Status load_role_state(const std::string& name, CheckpointReader& saved, const Config& config,
                        Roles& roles) {
-  ModelInstance& role = roles.at(name);
-  BRAID_ASSIGN(const NamedTensors saved_moments, group(state, name + kOptimizer));
-  BRAID_ASSIGN(const Json all, json_field<Json>(state.numbers, "roles"));
-  BRAID_ASSIGN(const Json numbers, json_field<Json>(all, name));
-  BRAID_ASSIGN(const auto updates, json_field<int64_t>(numbers, "updates"));
-  BRAID_ASSIGN(role.skipped, json_field<int64_t>(numbers, "skipped"));
-  auto moments = by_name(saved_moments);
-  if (is_part(*role.model)) {
-    std::vector<std::string> names;
-    for (const std::string& key : role.optimizer->state_names())
-      if (key != kUpdates) names.push_back(key);
-    BRAID_ASSIGN(moments, own_part(*role.model, names, moments));
-  }
-  moments[kUpdates] = at::tensor(updates, at::kLong);
   BRAID_TRY(keep_frozen_copies(roles, name, config));
-  const int64_t units = role.shards ? role.shards->units() : 0;
-  for (int64_t unit = 0; unit < units; ++unit) role.shards->open(unit);
-  BRAID_TRY(load_role_weights(name, state, *role.model));
-  BRAID_TRY(role.optimizer->load_state(moments).at(name + kOptimizer));  // the slices, too
-  for (int64_t unit = 0; unit < units; ++unit) role.shards->leave(unit);
+  ModelInstance& role = roles.at(name);
+  BRAID_TRY(load_role_weights(name, saved, role));
+  BRAID_TRY(read_group(saved, name + kOptimizerGroup, held_slices(role).moments, is_whole(role)));
+  if (!role.optimizer) return ok_status();
+  BRAID_ASSIGN(const Json numbers, numbers_of(saved.numbers(), name));
+  BRAID_ASSIGN(role.skipped, json_field<int64_t>(numbers, "skipped"));
   return ok_status();
 }
 
-// Of a role that follows another one.
-Status load_follower_state(const std::string& name, const CheckpointState& state,
-                           ModelInstance& role) {
-  const int64_t units = role.shards ? role.shards->units() : 0;
-  for (int64_t unit = 0; unit < units; ++unit) role.shards->open(unit);
-  BRAID_TRY(load_role_weights(name, state, *role.model));
-  for (int64_t unit = 0; unit < units; ++unit) role.shards->close(unit);
-  BRAID_ASSIGN(const NamedTensors saved, group(state, name + kOptimizer));
-  auto average = by_name(saved);
-  if (is_part(*role.model)) {
-    std::vector<std::string> names;
-    for (const auto& [tensor, value] : average) names.push_back(tensor);
-    std::erase_if(names, [&](const std::string& tensor) {
-      return parameter_names(*role.model).count(tensor.substr(0, tensor.rfind('.'))) == 0;
-    });
-    BRAID_ASSIGN(average, own_part(*role.model, names, average));
-  }
-  return load_average(role, average).at(name + kOptimizer);
-}
-
-}  // namespace
-
-Status load_role_weights(const std::string& name, const CheckpointState& state, Model& model) {
-  BRAID_ASSIGN(const NamedTensors weights, group(state, name + kWeightsGroup));
-  auto saved = by_name(weights);
-  if (is_part(model)) {
-    const std::set<std::string> names = parameter_names(model);
-    BRAID_ASSIGN(saved, own_part(model, {names.begin(), names.end()}, saved));
-  }
-  BRAID_TRY(check_weights(model, saved).at(name + kWeightsGroup));
-  copy_weights(model, saved);
-  model.weights_changed();
-  return ok_status();
-}
-
-Result<ModelInstance> whole_with(const RoleSpec& spec, const Config& config,
-                                 const RoleTensors& learnt) {
-  const std::string& name = spec.role.value;
-  BRAID_ASSIGN(ModelInstance whole, load_whole(spec, config));
-  CheckpointState state;
-  state.tensors[name + kWeightsGroup] = learnt.weights;
-  BRAID_TRY(load_role_weights(name, state, *whole.model));
-  return whole;
-}
-
-Result<int64_t> whole_bytes(const RoleSpec& role, const Config& config) {
+// Numbers that a run changes of a role.
+Result<int64_t> changed_elements(const RoleSpec& role, const Config& config) {
   BRAID_ASSIGN(const Origin origin, role_origin(config, role));
   BRAID_ASSIGN(const ModelSpec spec, origin_spec(origin, role.scalar_head, role.value_head));
   int64_t elements = 0;
   for (const TensorKind& kind : kinds_of(changed_tensors(spec, config)))
     elements += kind.elements * std::max(kind.layer_end - kind.layer_begin, 1);
+  return elements;
+}
+
+int64_t weight_width(const Config& config) { return config.model.dtype == "bf16" ? 2 : 4; }
+
+}  // namespace
+
+Status load_role_weights(const std::string& name, CheckpointReader& saved,
+                         const ModelInstance& role) {
+  const bool whole = !is_part(*role.model) && !role.shards;
+  BRAID_TRY(read_group(saved, name + kWeightsGroup, held_slices(role).weights, whole));
+  role.model->weights_changed();
+  return ok_status();
+}
+
+Result<ModelInstance> whole_with(const RoleSpec& spec, const Config& config,
+                                 const NamedTensors& weights) {
+  const std::string& name = spec.role.value;
+  BRAID_ASSIGN(ModelInstance whole, load_whole(spec, config));
+  CheckpointState state;
+  for (const auto& [tensor, values] : weights)
+    state.tensors[name + kWeightsGroup].emplace_back(tensor, values);
+  CheckpointReader saved(std::move(state));
+  BRAID_TRY(load_role_weights(name, saved, whole));
+  return whole;
+}
+
+Result<int64_t> whole_weight_bytes(const RoleSpec& role, const Config& config) {
+  BRAID_ASSIGN(const int64_t elements, changed_elements(role, config));
+  return elements * weight_width(config);
+}
+
+Result<int64_t> whole_bytes(const RoleSpec& role, const Config& config) {
+  BRAID_ASSIGN(const int64_t elements, changed_elements(role, config));
   const bool rounded = config.model.dtype == "bf16";
-  int64_t width = rounded ? 2 : 4;
+  int64_t width = weight_width(config);
   if (role.trained) {
     width += optimizer_config(config, role.role.value).name == "adamw" ? 8 : 0;
     width += rounded ? 4 : 0;  // masters
@@ -162,59 +102,49 @@ Result<int64_t> whole_bytes(const RoleSpec& role, const Config& config) {
   return elements * width;
 }
 
-Result<RoleTensors> role_tensors(const ModelInstance& role, bool wanted) {
-  RoleTensors out;
-  out.skipped = role.skipped;
-  if (role.shards) {
-    BRAID_ASSIGN(out.weights, role.follows ? role.shards->whole(role.shards->own_slices(), wanted)
-                                           : role.shards->trained(wanted));
-  } else {
-    out.weights = role.model->trainable_parameters();
-  }
-  if (role.follows) {
-    BRAID_ASSIGN(out.moments, average_tensors(role, wanted));
-    return out;
-  }
-  BRAID_ASSIGN(const OptimizerState state, role.optimizer->state(wanted));
-  for (const auto& [key, tensor] : state) {
-    if (key == kUpdates)
-      out.updates = tensor.item<int64_t>();
-    else
-      out.moments.emplace_back(key, tensor);
-  }
-  return out;
-}
-
-Result<CheckpointState> run_state(const Json& identity, const RunPosition& position,
-                                  const std::map<std::string, RoleTensors>& roles) {
-  CheckpointState state;
-  state.numbers = identity;
-  state.numbers["step"] = position.step;
-  state.numbers["cursor"] = position.cursor;
-  state.numbers["tokens_seen"] = position.tokens_seen;
-  state.numbers["algo_state"] = position.algo;
-  state.numbers["roles"] = Json::object();
+Result<Json> run_numbers(const Json& identity, const RunPosition& position) {
+  Json numbers = identity;
+  numbers["step"] = position.step;
+  numbers["cursor"] = position.cursor;
+  numbers["tokens_seen"] = position.tokens_seen;
+  numbers["algo_state"] = position.algo;
   for (const auto& [name, value] : position.algo)
     if (!std::isfinite(value))
       return Status(Code::kStopped, cat("the algorithm's state '", name, "' is not finite"));
-  for (const auto& [name, role] : roles) {
-    state.tensors[name + kWeightsGroup] = role.weights;
-    state.tensors[name + kOptimizer] = role.moments;
-    state.numbers["roles"][name] = {{"updates", role.updates}, {"skipped", role.skipped}};
-  }
-  return state;
+  return numbers;
 }
 
-Status load_run_state(const CheckpointState& state, const Config& config, RunPosition& position,
+void add_role(const std::string& name, const ModelInstance& role, RoleSlices slices, bool leads,
+              CheckpointState* share) {
+  const auto add = [&](const char* group, std::vector<SavedSlice> own) {
+    if (leads || !own.empty()) share->tensors[name + group] = std::move(own);
+  };
+  add(kWeightsGroup, std::move(slices.weights));
+  add(kOptimizerGroup, std::move(slices.moments));
+  const int64_t updates = role.optimizer ? role.optimizer->updates() : 0;
+  share->numbers["roles"][name] = {{"updates", updates}, {"skipped", role.skipped}};
+}
+
+Status load_run_state(CheckpointReader& saved, const Config& config, RunPosition& position,
                       Roles& roles) {
   for (const auto& [name, role] : roles)
-    if (role.optimizer) BRAID_TRY(load_role_state(name, state, config, roles));
-  for (auto& [name, role] : roles)
-    if (role.follows) BRAID_TRY(load_follower_state(name, state, role));
-  BRAID_ASSIGN(position.step, json_field<int64_t>(state.numbers, "step"));
-  BRAID_ASSIGN(position.cursor, json_field<int64_t>(state.numbers, "cursor"));
-  BRAID_ASSIGN(position.tokens_seen, json_field<int64_t>(state.numbers, "tokens_seen"));
-  BRAID_ASSIGN(position.algo, json_field<AlgoState>(state.numbers, "algo_state"));
+    if (role.optimizer || role.follows) BRAID_TRY(load_role_state(name, saved, config, roles));
+  const Json& numbers = saved.numbers();
+  BRAID_ASSIGN(position.step, json_field<int64_t>(numbers, "step"));
+  BRAID_ASSIGN(position.cursor, json_field<int64_t>(numbers, "cursor"));
+  BRAID_ASSIGN(position.tokens_seen, json_field<int64_t>(numbers, "tokens_seen"));
+  BRAID_ASSIGN(position.algo, json_field<AlgoState>(numbers, "algo_state"));
+  return ok_status();
+}
+
+Status take_over_state(const Json& numbers, Roles& roles) {
+  for (auto& [name, role] : roles) {
+    if (!role.optimizer) continue;
+    BRAID_ASSIGN(const Json own, numbers_of(numbers, name));
+    BRAID_ASSIGN(const auto updates, json_field<int64_t>(own, "updates"));
+    BRAID_TRY(role.optimizer->take_over(updates));
+    role.model->weights_changed();
+  }
   return ok_status();
 }
 

@@ -1,47 +1,47 @@
-// The whole state of a run between two steps, for checkpoints: position, and weights and optimizer
-// of each trained role. Not thread-safe.
+// The state of a run between two steps, for checkpoints: position, and weights and optimizer of
+// each role that the run changes; on a rank the slices of these that it has. Not thread-safe.
 #pragma once
 
 #include "algo/run_position.h"
-#include "checkpoint/checkpoint.h"
+#include "checkpoint/checkpoint_reader.h"
 #include "config/options.h"
+#include "weights/held_slices.h"
 #include "weights/load_models.h"
 
 namespace braid::inline weights {
 
-inline constexpr const char* kWeightsGroup = ".weights";  // ends the names of such groups
-
-// What a checkpoint keeps of a role that a run changes.
-struct RoleTensors {
-  // By parameter; by parameter and state of the optimizer, or of a role that follows another
-  // without one its average.
-  NamedTensors weights, moments;
-  int64_t updates = 0, skipped = 0;
-};
-// As it is on this rank; the tensors alias the role's. Where ranks share its state or weights, all
-// of them call it, and those that do not want the tensors get none of them.
-Result<RoleTensors> role_tensors(const ModelInstance& role, bool wanted = true);
+inline constexpr const char* kWeightsGroup = ".weights";      // ends the names of such groups
+inline constexpr const char* kOptimizerGroup = ".optimizer";  // likewise
 
 // Bytes of the tensors that a checkpoint keeps of a role that a run changes, in whole, whichever
 // ranks have them. REQUIRES: as as_moved() gives it. Errors: its architecture cannot be read.
 Result<int64_t> whole_bytes(const RoleSpec& role, const Config& config);
+// Of its weights alone.
+Result<int64_t> whole_weight_bytes(const RoleSpec& role, const Config& config);
 
-// Everything that continuing needs, of trained roles in whole. `identity` becomes part of the
-// numbers. kStopped: the algorithm's state is not finite.
-Result<CheckpointState> run_state(const Json& identity, const RunPosition& position,
-                                  const std::map<std::string, RoleTensors>& roles);
+// The numbers of a checkpoint that are the same on all ranks; `identity` becomes part of them.
+// kStopped: the algorithm's state is not finite.
+Result<Json> run_numbers(const Json& identity, const RunPosition& position);
+// Adds a role's slices to what this rank writes, with its counters. A role without any is left out,
+// unless this rank `leads` those that have it.
+void add_role(const std::string& name, const ModelInstance& role, RoleSlices slices, bool leads,
+              CheckpointState* share);
 
-// Takes over what a role's model has learnt, its part where it has one; the error names what does
-// not fit.
-Status load_role_weights(const std::string& name, const CheckpointState& state, Model& model);
+// Takes over what a role's model has learnt, the part that is here; the error names what does not
+// fit, or the damaged file.
+Status load_role_weights(const std::string& name, CheckpointReader& saved,
+                         const ModelInstance& role);
 
-// A role's model in whole with what it has learnt, from the tensors of all its parts.
+// A role's model in whole with what it has learnt.
 Result<ModelInstance> whole_with(const RoleSpec& spec, const Config& config,
-                                 const RoleTensors& learnt);
+                                 const NamedTensors& weights);
 
-// Takes such a state over, bit for bit, each role its part; frozen roles that share changed weights
-// get a copy first. After an error position and roles must not be used.
-Status load_run_state(const CheckpointState& state, const Config& config, RunPosition& position,
+// Takes a state over, of each role the slices that are here; frozen roles that share changed
+// weights get a copy first. No rank waits for another. After an error position and roles must not
+// be used. Then, ranks that share state together: take_over_state(), after which all is bit for bit
+// as it was saved.
+Status load_run_state(CheckpointReader& saved, const Config& config, RunPosition& position,
                       Roles& roles);
+Status take_over_state(const Json& numbers, Roles& roles);
 
 }  // namespace braid::inline weights

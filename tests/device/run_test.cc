@@ -107,9 +107,9 @@ TEST_P(DeviceRun, ContinuesBitForBitFromItsCheckpoint) {
   const std::string folder = join_path(join_path(config.run.dir, config.run.name), "device-saves");
   const auto saved = save_checkpoint(folder, {1, false}, {}, *first->save_state());
   ASSERT_TRUE(saved.ok()) << saved.status().message();
-  const auto loaded = load_checkpoint(*saved);
+  auto loaded = CheckpointReader::open(*saved);
   ASSERT_TRUE(loaded.ok()) << loaded.status().message();
-  ASSERT_EQ(second->load_state(*loaded).message(), "");
+  ASSERT_EQ(second->load_state(std::move(loaded).value()).message(), "");
   const auto expected = run_steps(*whole);
   const auto row = second->run_step();
   ASSERT_TRUE(row.ok()) << row.status().message();

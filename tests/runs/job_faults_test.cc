@@ -210,6 +210,36 @@ TEST_F(JobKilledRun, EachRankDiesInEachPhase) {
   RecordProperty("longest_end_ms", static_cast<int>(longest_s * 1000));
 }
 
+// SIGKILL of a rank while the files of a checkpoint are written beside the steps, some of them
+// there and no manifest: what was begun is left, and the job goes on from the checkpoint before.
+TEST_F(JobKilledRun, DeathWhileSharesAreWrittenLosesNothing) {
+  if (!path_exists(path(kWhole))) whole_job_s();
+  const int wanted = full_tier() ? 12 : 1;
+  int hits = 0;
+  for (int trial = 0; hits < wanted && trial < 8 * wanted; ++trial) {
+    const std::string name = cat("faults-shares-", trial);
+    SCOPED_TRACE(name);
+    const auto left_open = [&] {
+      const auto names = list_folder(path(name + "/checkpoints"));
+      return names.ok() && std::any_of(names->begin(), names->end(), [](const std::string& entry) {
+               return entry.rfind(".writing-", 0) == 0;
+             });
+    };
+    const Death death =
+        kill_rank(name, trial % kRanks, [&](WatchedRank& watched, ChildProcess& job) {
+          (void)watched.position();  // a dead process has no board that could be found
+          while (!job.wait(deadline_in(0)).ok())
+            if (left_open()) return true;
+          return false;
+        });
+    if (!death.happened) continue;
+    hits += left_open();
+    expect_continues(name);
+  }
+  EXPECT_EQ(hits, wanted) << "the kills must hit the writing itself";
+  RecordProperty("inputs", hits);
+}
+
 // SIGTERM to the process that was started, and the Ctrl-C of a terminal, which all processes of the
 // job get: the step is finished and saved, and the job goes on from there.
 class StoppedJob : public JobKilledRun {

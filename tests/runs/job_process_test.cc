@@ -84,7 +84,7 @@ class JobProcess : public JobRun {
 
   static Tensors of_checkpoint(const std::string& run, const std::string& step,
                                const std::string& file) {
-    return tensors_of(path(cat(run, "/checkpoints/", step, "/", file, ".safetensors")));
+    return tensors_of_checkpoint(path(cat(run, "/checkpoints/", step)), file);
   }
 
   // Of the first update. A tensor whose gradient is rounding alone is held against the whole.
@@ -306,8 +306,8 @@ TEST_F(JobProcess, CriticTrainsAloneAtFirstWhereverItIs) {
   if (!HasFailure()) expect_same_metrics("warm-one", "warm-job");
 }
 
-// Moments that ranks share are whole in a checkpoint: AdamW goes on in one process as it does under
-// a plan whose ranks have all of them.
+// Moments that ranks share are of all of them in a checkpoint: AdamW goes on in one process as it
+// does under a plan whose ranks have all of them.
 TEST_F(JobProcess, SharedOptimizerStateGoesOnInOneProcess) {
   const std::string one = recorded("grpo", "");
   const std::vector<std::string> adamw = {"optim.actor.name=adamw", "optim.actor.lr=1e-3",

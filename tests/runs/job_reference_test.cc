@@ -37,7 +37,7 @@ class JobReference : public JobRun {
   }
 
   static Tensors reference_of(const std::string& run, const std::string& group = "weights") {
-    return tensors_of(path(cat(run, "/checkpoints/step-000005/reference.", group, ".safetensors")));
+    return tensors_of_checkpoint(path(run + "/checkpoints/step-000005"), "reference." + group);
   }
 
   static void expect_close(const Tensors& left, const Tensors& right) {

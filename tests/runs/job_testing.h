@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "batching/sampling_messages.h"
+#include "checkpoint/checkpoint_reader.h"
 #include "comm/position.h"
 #include "dataflow/graph.h"
 #include "nn/safetensors.h"
@@ -99,6 +100,15 @@ inline Tensors tensors_of(const std::string& path) {
   EXPECT_TRUE(file.ok()) << file.status().message();
   for (const auto& [name, entry] : file->entries()) out[name] = *file->read(name);
   return out;
+}
+
+// Of a checkpoint a group of tensors in whole, whichever ranks wrote them.
+inline Tensors tensors_of_checkpoint(const std::string& folder, const std::string& group) {
+  auto saved = CheckpointReader::open(folder);
+  EXPECT_TRUE(saved.ok()) << saved.status().message();
+  const auto whole = saved->whole(group);
+  EXPECT_TRUE(whole.ok()) << whole.status().message();
+  return {whole->begin(), whole->end()};
 }
 
 // Of an exported model.

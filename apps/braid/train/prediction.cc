@@ -260,7 +260,7 @@ void RunPrediction::choose_migration(Session& session) {
       });
 }
 
-Status RunPrediction::write(const std::string& folder) {
+Status RunPrediction::write(const std::string& folder, const std::vector<double>& saving_peaks) {
   if (!planned_.plan || steps_.empty()) return ok_status();
   if (found_.valid()) say_found();
   BRAID_ASSIGN(const Calibration calibration, runtime_calibration(*planned_.problem));
@@ -289,6 +289,8 @@ Status RunPrediction::write(const std::string& folder) {
                      {"measured_bytes", median(settled(peaks_[rank]))},
                      {"owners", most_by_owner(trace.devices[rank])},
                      {"spans", spans_of(trace, rank)}});
+  for (size_t rank = 0; rank < saving_peaks.size(); ++rank)
+    ranks[rank]["measured_saving_bytes"] = saving_peaks[rank];
   const Json out = {{"step", {{"predicted_s", trace.step_s}, {"measured_s", step}}},
                     {"calls", calls},
                     {"ranks", ranks}};

@@ -27,7 +27,8 @@ class RunPrediction {
   void note(Session& session, const std::map<std::string, double>& row);
   // Writes RUN/predicted.json and prints a summary. Medians over the steps after the first;
   // predicted for the lengths of the step of median time, and for the median of the draws.
-  Status write(const std::string& folder);
+  // `saving_peaks`: Session::saving_peaks().
+  Status write(const std::string& folder, const std::vector<double>& saving_peaks);
 
  private:
   PlanningProblem measured_problem() const;

@@ -130,7 +130,9 @@ void write_page(const Config& config) {
 // After the last step, or a stop signal: the last checkpoint, and at the end the export.
 Status finish_run(const Run& run, MetricsLog& log, const MetricsRow& row, bool& saved) {
   const auto& [config, session, schedule, program, order, prediction, idle, warnings] = run;
-  if (!saved) BRAID_TRY(save_session(config, session, row).status());
+  if (!saved) BRAID_TRY(save_session(config, session, row));
+  saved = false;  // it may have been begun only
+  BRAID_TRY(session.finish_saves());
   saved = true;
   if (session.step() == config.train.total_steps)
     BRAID_TRY(session.export_models(join_path(run_folder(config), "export")));
@@ -160,8 +162,10 @@ Status train_loop(const Run& run, MetricsLog& log, MetricsRow row) {
   while (failure.ok() && goes_on())
     failure = guarded([&] { return train_step(run, log, row, saved); });
   if (failure.ok()) failure = guarded([&] { return finish_run(run, log, row, saved); });
-  if (!failure.ok() && session.ranks() > 1 && !session.others_wait())
+  if (!failure.ok() && session.ranks() > 1 && !session.others_wait()) {
+    session.end_saves();
     return after_lost_ranks(config, failure);
+  }
   if (!failure.ok()) {
     const Status kept = save_after_failure(config, session, row, failure, saved);
     write_page(config);
@@ -230,7 +234,9 @@ Status run_rank(RunStart start, World* world, bool* together) {
   if (leads) {
     BRAID_ASSIGN(claim, claim_run(config));
   }
-  BRAID_ASSIGN(const MetricsRow row, resume_session(config, *session));
+  const auto resumed = resume_session(config, *session);
+  *together = session->failed_alike();
+  BRAID_ASSIGN(const MetricsRow row, resumed);
   catch_stop_signals();
   const Status rehearsed = session->rehearse();
   *together = session->failed_alike();
@@ -259,7 +265,7 @@ Status run_rank(RunStart start, World* world, bool* together) {
       {config, *session, schedule, program, arguments.order, prediction, idle, warnings}, log, row);
   *together = session->dismissed();
   BRAID_TRY(ended);
-  BRAID_TRY(prediction.write(folder));
+  BRAID_TRY(prediction.write(folder, session->saving_peaks()));
   if (planned.plan) write_page(config);  // again, with what was predicted
   log_info("done; metrics, samples and the exported model are in " + folder);
   return ok_status();
@@ -308,7 +314,7 @@ Status train(const TrainArguments& arguments, std::vector<std::string> inputs,
   BRAID_TRY(at_place(loaded.resolved, arithmetic.status()));
   BRAID_TRY(check_executable(planned.program));
   BRAID_TRY(check_functions(graph));
-  BRAID_TRY(check_run_state(config, graph));
+  BRAID_TRY(check_run_state(config, graph, !membership || membership->global_rank == 0));
   WarningLog warnings;
   const auto ranks = static_cast<int64_t>(planned.program.ranks.size());
   if (membership && membership->world_size != ranks)

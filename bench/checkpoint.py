@@ -1,0 +1,99 @@
+#!/usr/bin/env python3
+"""How long a checkpoint holds a run up: written beside the steps (checkpoint.async) and before the next one.
+
+  python3 bench/checkpoint.py [--braid build/braid] [--work build/bench-checkpoint] [--hidden 768] [--layers 12] [--ranks 4]
+                              [--steps 9] [--every 3] [--rounds 3]
+
+A model with random weights is trained on the ranks of one machine (half of them stages, the others replicas under
+ZeRO-1). Three kinds of runs in turn: no checkpoint but the last, checkpoints before the next step, checkpoints beside the
+steps. Printed are bytes of a checkpoint, how long the run stands still for one (time/checkpoint: the copy, and what is
+left of the one before) beside what writing takes (the same of the second kind), and what the steps themselves take in
+each kind: a thread that hashes and writes takes a core from a machine that has none to spare. Medians over rounds.
+"""
+
+import argparse
+import json
+import shutil
+import statistics
+import subprocess
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
+GOAL = 0.10  # of what writing takes
+
+
+def arguments():
+    p = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    p.add_argument("--braid", default="build/braid")
+    p.add_argument("--work", default="build/bench-checkpoint")
+    p.add_argument("--hidden", type=int, default=768)
+    p.add_argument("--layers", type=int, default=12)
+    p.add_argument("--ranks", type=int, default=4)
+    p.add_argument("--steps", type=int, default=9)
+    p.add_argument("--every", type=int, default=3)
+    p.add_argument("--rounds", type=int, default=3)
+    p.add_argument("--json", default="")
+    return p.parse_args()
+
+
+def model_config(args, work):
+    config = json.loads((ROOT / "tests/data/models/qwen2/config.json").read_text())
+    config.update(hidden_size=args.hidden, intermediate_size=4 * args.hidden, num_hidden_layers=args.layers,
+                  num_attention_heads=args.hidden // 64, num_key_value_heads=args.hidden // 64, vocab_size=64)
+    config.pop("layer_types", None)
+    config.pop("head_dim", None)
+    path = work / "config.json"
+    path.write_text(json.dumps(config))
+    return path
+
+
+def plan_file(args, work):
+    path = work / "bench.plan.yaml"
+    path.write_text(f"graph: sft\ndevices: 1x{args.ranks}\ncalls:\n"
+                    f"  update_actor: {{mesh: all, dp: {args.ranks // 2}, pp: 2, micro_batches: 2, zero: 1}}\n")
+    return path
+
+
+def run(args, work, name, more):
+    shutil.rmtree(work / name, ignore_errors=True)
+    tokenizer = ROOT / "examples/quickstart/model"
+    command = [args.braid, "sft", f"run.dir={work}", f"run.name={name}", f"model.config={model_config(args, work)}",
+               f"tokenizer.path={tokenizer}", "data.train=task:sort_digits", f"plan.file={plan_file(args, work)}",
+               "rollout.prompts_per_step=8", "train.minibatches=1", "train.threads=1", "log.console=false",
+               "log.tensorboard=false", f"train.total_steps={args.steps}", "checkpoint.keep_last=1", *more]
+    subprocess.run(command, check=True, cwd=ROOT)
+    rows = [json.loads(line) for line in (work / name / "metrics.jsonl").read_text().splitlines()]
+    held = [row["time/checkpoint"] for row in rows[1:] if row["time/checkpoint"] > 0.001]
+    steps = [row["time/step"] for row in rows[1:]]
+    size = sum(f.stat().st_size for f in (work / name / "checkpoints").rglob("*.safetensors"))
+    shutil.rmtree(work / name)
+    return held, steps, size
+
+
+def main():
+    args = arguments()
+    work = Path(args.work).resolve()
+    work.mkdir(parents=True, exist_ok=True)
+    every = [f"checkpoint.every_steps={args.every}", "checkpoint.every_minutes=0"]
+    kinds = {"none": ["checkpoint.every_minutes=0"], "before the next step": [*every, "checkpoint.async=false"],
+             "beside the steps": every}
+    held, steps, size = {kind: [] for kind in kinds}, {kind: [] for kind in kinds}, 0
+    for _ in range(args.rounds):
+        for kind, more in kinds.items():
+            run_held, run_steps, size = run(args, work, "run", more)
+            held[kind] += run_held
+            steps[kind] += run_steps
+    writing = statistics.median(held["before the next step"])
+    beside = statistics.median(held["beside the steps"])
+    result = {"bytes": size, "ranks": args.ranks, "writing_s": writing, "held_s": beside, "held_share": beside / writing,
+              "goal": GOAL, "step_s": {kind: statistics.mean(of) for kind, of in steps.items()}}
+    print(f"checkpoint of {size / 1e9:.2f} GB on {args.ranks} ranks: writing takes {writing:.3f} s, beside the steps it "
+          f"holds the run for {beside:.3f} s ({beside / writing:.1%}; goal <= {GOAL:.0%})")
+    for kind, mean in result["step_s"].items():
+        print(f"  mean step, checkpoints {kind}: {mean:.3f} s")
+    if args.json:
+        Path(args.json).write_text(json.dumps(result, indent=1) + "\n")
+
+
+if __name__ == "__main__":
+    main()

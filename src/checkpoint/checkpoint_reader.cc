@@ -1,0 +1,178 @@
+#include "checkpoint/checkpoint_reader.h"
+
+#include <ATen/core/grad_mode.h>
+#include <ATen/ops/empty.h>
+
+#include <algorithm>
+#include <utility>
+
+#include "base/text.h"
+#include "checkpoint/folder_names.h"
+#include "checkpoint/manifest.h"
+#include "host/file.h"
+
+namespace braid::inline checkpoint {
+namespace {
+
+// Slices that are wanted of a group, and how many numbers of each are still missing.
+class Wanted {
+ public:
+  explicit Wanted(const std::vector<SavedSlice>& slices) : slices_(slices) {
+    for (size_t i = 0; i < slices.size(); ++i) {
+      left_.push_back(slices[i].values.numel());
+      open_ += left_.back() > 0 ? 1 : 0;
+      of_tensor_[slices[i].tensor].push_back(i);
+    }
+  }
+
+  bool filled() const { return open_ == 0; }
+  // Takes over what an entry of a file has of them.
+  Status take(ShardFile& file, size_t entry);
+  // An error where something is missing.
+  Status check() const;
+
+ private:
+  Status take(ShardFile& file, size_t entry, size_t wanted);
+
+  const std::vector<SavedSlice>& slices_;
+  std::vector<int64_t> left_;
+  int64_t open_ = 0;  // slices of which something is missing
+  std::map<std::string, std::vector<size_t>> of_tensor_;
+  std::set<std::string> seen_;
+};
+
+std::string type_text(const at::Tensor& values, const std::vector<int64_t>& shape) {
+  return cat(values.scalar_type(), at::IntArrayRef(shape));
+}
+
+Status Wanted::take(ShardFile& file, size_t entry) {
+  const SavedSlice& saved = file.slice(entry);
+  const auto found = of_tensor_.find(saved.tensor);
+  if (found == of_tensor_.end()) return ok_status();
+  seen_.insert(saved.tensor);
+  for (const size_t wanted : found->second) {
+    const SavedSlice& own = slices_[wanted];
+    if (own.shape != saved.shape || own.values.scalar_type() != saved.values.scalar_type())
+      return invalid_input(cat("tensor ", saved.tensor, " is ",
+                               type_text(saved.values, saved.shape), ", the model's is ",
+                               type_text(own.values, own.shape)));
+    BRAID_TRY(take(file, entry, wanted));
+  }
+  return ok_status();
+}
+
+// The rectangle that both have.
+Status Wanted::take(ShardFile& file, size_t entry, size_t wanted) {
+  const SavedSlice &saved = file.slice(entry), &own = slices_[wanted];
+  std::vector<int64_t> begin, size;
+  for (size_t dim = 0; dim < own.shape.size(); ++dim) {
+    const auto at = static_cast<int64_t>(dim);
+    begin.push_back(std::max(saved.offset[dim], own.offset[dim]));
+    size.push_back(
+        std::min(saved.offset[dim] + saved.values.size(at), own.offset[dim] + own.values.size(at)) -
+        begin.back());
+    if (size.back() <= 0) return ok_status();
+  }
+  BRAID_ASSIGN(at::Tensor from, file.values(entry));
+  at::Tensor to = own.values;
+  for (size_t dim = 0; dim < begin.size(); ++dim) {
+    const auto at = static_cast<int64_t>(dim);
+    from = from.narrow(at, begin[dim] - saved.offset[dim], size[dim]);
+    to = to.narrow(at, begin[dim] - own.offset[dim], size[dim]);
+  }
+  to.copy_(from);
+  left_[wanted] -= to.numel();
+  open_ -= left_[wanted] == 0 ? 1 : 0;
+  if (left_[wanted] < 0) return {Code::kDataLoss, cat("tensor ", own.tensor, " has numbers twice")};
+  return ok_status();
+}
+
+Status Wanted::check() const {
+  for (size_t i = 0; i < slices_.size(); ++i)
+    if (left_[i] > 0) {
+      const std::string& tensor = slices_[i].tensor;
+      if (seen_.count(tensor) == 0) return invalid_input(cat("has no tensor ", tensor));
+      return {Code::kDataLoss, cat("a part of tensor ", tensor, " is in no file")};
+    }
+  return ok_status();
+}
+
+}  // namespace
+
+Result<CheckpointReader> CheckpointReader::open(const std::string& path, double first) {
+  if (!path_exists(join_path(path, kManifestFile)))
+    return not_found(cat(path, " is not a checkpoint (it has no ", kManifestFile,
+                         "); name a folder such as RUN/checkpoints/step-000012"));
+  BRAID_ASSIGN(const Manifest manifest, read_manifest(path));
+  CheckpointReader out;
+  out.first_ = first;
+  BRAID_ASSIGN(out.numbers_, checkpoint_numbers(path));
+  for (const auto& [name, entry] : manifest.files)
+    if (const auto group = group_of(name))
+      out.groups_[*group].push_back({join_path(path, name), entry, {}});
+  return out;
+}
+
+CheckpointReader::CheckpointReader(CheckpointState state) : numbers_(std::move(state.numbers)) {
+  for (auto& [group, slices] : state.tensors)
+    groups_[group].push_back({"", {}, ShardFile(std::move(slices))});
+}
+
+Result<std::vector<CheckpointReader::Part>*> CheckpointReader::parts_of(const std::string& group) {
+  const auto found = groups_.find(group);
+  if (found != groups_.end()) return &found->second;
+  return invalid_input(cat("has no ", shard_name(group, {}), ": the run trained other models"));
+}
+
+Result<ShardFile*> CheckpointReader::opened(Part& part) {
+  if (!part.file) {
+    BRAID_ASSIGN(part.file, ShardFile::open(part.path, part.expected));
+  }
+  return &*part.file;
+}
+
+Status CheckpointReader::read(const std::string& group, const std::vector<SavedSlice>& wanted) {
+  const at::NoGradGuard no_grad;
+  BRAID_ASSIGN(std::vector<Part>* const parts, parts_of(group));
+  Wanted missing(wanted);
+  const auto begin = static_cast<size_t>(first_ * static_cast<double>(parts->size()));
+  for (size_t i = 0; i < parts->size() && !missing.filled(); ++i) {
+    BRAID_ASSIGN(ShardFile* const file, opened((*parts)[(begin + i) % parts->size()]));
+    for (size_t entry = 0; entry < file->size(); ++entry) BRAID_TRY(missing.take(*file, entry));
+  }
+  return missing.check();
+}
+
+Result<std::set<std::string>> CheckpointReader::tensors(const std::string& group) {
+  BRAID_ASSIGN(std::vector<Part>* const parts, parts_of(group));
+  std::set<std::string> out;
+  for (Part& part : *parts) {
+    BRAID_ASSIGN(const ShardFile* const file, opened(part));
+    for (size_t entry = 0; entry < file->size(); ++entry) out.insert(file->slice(entry).tensor);
+  }
+  return out;
+}
+
+Result<NamedTensors> CheckpointReader::whole(const std::string& group) {
+  BRAID_ASSIGN(std::vector<Part>* const parts, parts_of(group));
+  std::map<std::string, SavedSlice> by_name;
+  for (Part& part : *parts) {
+    BRAID_ASSIGN(const ShardFile* const file, opened(part));
+    for (size_t entry = 0; entry < file->size(); ++entry) {
+      const SavedSlice& slice = file->slice(entry);
+      if (by_name.count(slice.tensor) == 0)
+        by_name.emplace(slice.tensor,
+                        SavedSlice(slice.tensor, at::empty(slice.shape, slice.values.options())));
+    }
+  }
+  std::vector<SavedSlice> wanted;
+  NamedTensors out;
+  for (const auto& [name, slice] : by_name) {
+    wanted.push_back(slice);
+    out.emplace_back(name, slice.values);
+  }
+  BRAID_TRY(read(group, wanted));
+  return out;
+}
+
+}  // namespace braid::inline checkpoint

@@ -1,0 +1,34 @@
+// Names of folders and files of checkpoints. Not for callers outside checkpoint. Thread-safe.
+#pragma once
+
+#include <optional>
+#include <string>
+
+#include "checkpoint/checkpoint.h"
+
+namespace braid::inline checkpoint {
+
+inline constexpr const char* kStateFile = "state.json";
+
+// "step-000012", or "step-000012-open".
+std::string folder_name(const SavePoint& at);
+// The point of such a name; nothing for any other.
+std::optional<SavePoint> point_of(const std::string& name);
+
+// Where a checkpoint is written before it has its name.
+std::string writing_path(const std::string& folder, const SavePoint& at);
+// Takes the name of a complete checkpoint away, then removes it: what is half removed no longer
+// looks like one.
+Status remove_checkpoint(const std::string& folder, const CheckpointInfo& info);
+// Removes what an interrupted save or removal left behind.
+Status remove_leftovers(const std::string& folder);
+// What cannot be removed is a warning.
+void remove_folder(const std::string& path);
+
+// The file of a group of tensors that a rank of several writes: "GROUP.rank-0003.safetensors"; of
+// one "GROUP.safetensors".
+std::string shard_name(const std::string& group, const SaveRank& self);
+// The group of such a file; nothing for any other.
+std::optional<std::string> group_of(const std::string& file);
+
+}  // namespace braid::inline checkpoint
