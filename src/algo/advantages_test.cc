@@ -400,6 +400,14 @@ TEST(Validate, RefusesCombinationsThatWouldBeIgnored) {
   options.tis_cap = 2;
   options.old_logprobs = "sampler";
   EXPECT_THAT(validate(options).message(), HasSubstr("algorithm.tis_cap"));
+  options.old_logprobs = "recompute", options.icepop_high = 5;
+  EXPECT_THAT(validate(options).message(), HasSubstr("algorithm.icepop_high: tis_cap"));
+  options.tis_cap = 0, options.icepop_low = 6;
+  EXPECT_THAT(validate(options).message(), HasSubstr("algorithm.icepop_low: 6 is above"));
+  options.icepop_low = 0.5;
+  EXPECT_EQ(validate(options).message(), "");
+  options.old_logprobs = "sampler";
+  EXPECT_THAT(validate(options).message(), HasSubstr("every weight is 1"));
   options = {};
   options.loss_agg = "constant_norm";
   EXPECT_THAT(validate(options).message(), HasSubstr("loss_norm_tokens"));

@@ -286,6 +286,36 @@ TEST(PolicyLoss, SamplerWeightsAreTruncatedAtTheCap) {
       testing::HasSubstr("field sampler_logprobs is missing"));
 }
 
+// Weights beyond the bounds leave their tokens out; they count in the denominators all the same.
+TEST(PolicyLoss, IcePopLeavesOutTokensThatSamplerAndTrainerDisagreeOn) {
+  Case c(12);
+  AlgorithmOptions options;
+  options.icepop_low = 0.9;
+  options.icepop_high = 1.2;
+  double expected = 0;
+  int masked = 0;
+  std::vector<bool> outside;
+  for (size_t t = 0; t < c.x.size(); ++t) {
+    const double weight = std::exp(c.old_logprobs[t] - c.sampler_logprobs[t]);
+    outside.push_back(weight < 0.9 || weight > 1.2);
+    masked += outside.back() ? 1 : 0;
+    const double ratio = std::exp(c.x[t] - c.old_logprobs[t]);
+    const double bounded = std::min(std::max(ratio, 0.8), 1.2);
+    const double gain = std::min(ratio * c.advantages[t], bounded * c.advantages[t]);
+    if (!outside.back()) expected -= weight * gain * weight_reference(options, 0);
+  }
+  ASSERT_GT(masked, 0);
+  ASSERT_LT(masked, 19);
+  at::Tensor x = double_tensor(c.x).requires_grad_(true);
+  const LossResult result = run_policy(c, options, x);
+  EXPECT_NEAR(result.loss.item<double>(), expected, 1e-12);
+  EXPECT_DOUBLE_EQ(result.metrics.at("policy/icepop_masked_frac").mean(), masked / 19.0);
+  result.loss.backward();
+  const Numbers gradient = to_doubles(x.grad());
+  for (size_t t = 0; t < c.x.size(); ++t)
+    if (outside[t]) EXPECT_EQ(gradient[t], 0) << t;
+}
+
 TEST(PolicyLoss, MissingFieldIsNamed) {
   const Case c(6);
   AlgoBatch batch = c.batch();

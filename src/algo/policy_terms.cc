@@ -31,14 +31,20 @@ Result<PolicyTerms> policy_terms(const ModelOutputs& outputs, const AlgoBatch& b
 }
 
 // The tokens' losses, each weighted by how much likelier the trainer finds its token than the
-// sampler did, at most tis_cap.
+// sampler did: at most tis_cap, or nothing beyond the bounds of icepop.
 Result<at::Tensor> sampled_losses(const at::Tensor& losses_R, const PolicyTerms& terms,
                                   const AlgoBatch& batch, const AlgorithmOptions& options,
                                   Metrics& metrics) {
-  if (options.tis_cap == 0) return losses_R;
+  if (!weighs_sampled(options)) return losses_R;
   BRAID_ASSIGN(const at::Tensor sampler_R, token_field(batch, "sampler_logprobs"));
-  const at::Tensor weights_R =
-      at::exp(terms.old_R - sampler_R.to(terms.old_R.scalar_type())).clamp_max(options.tis_cap);
+  at::Tensor weights_R = at::exp(terms.old_R - sampler_R.to(terms.old_R.scalar_type()));
+  if (options.icepop_high > 0) {
+    const at::Tensor outside_R =
+        (weights_R < options.icepop_low).logical_or(weights_R > options.icepop_high);
+    metrics["policy/icepop_masked_frac"] = distribution(to_doubles(outside_R.to(at::kFloat)));
+    return losses_R * weights_R.masked_fill(outside_R, 0);
+  }
+  weights_R = weights_R.clamp_max(options.tis_cap);
   metrics["policy/tis_weight_mean"] = metrics["policy/tis_weight_min"] =
       distribution(to_doubles(weights_R));
   return losses_R * weights_R;

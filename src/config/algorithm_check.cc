@@ -64,6 +64,15 @@ Status check_combinations(const AlgorithmOptions& o) {
     return invalid_input(
         "algorithm.tis_cap: with old_logprobs: sampler every weight is 1; use recompute, or 0");
   }
+  if (o.icepop_high > 0 && o.old_logprobs == "sampler")
+    return invalid_input(
+        "algorithm.icepop_high: with old_logprobs: sampler every weight is 1; use recompute, or 0");
+  if (o.icepop_high > 0 && o.tis_cap > 0)
+    return invalid_input(
+        "algorithm.icepop_high: tis_cap caps the weights that it leaves out; set one of them to 0");
+  if (o.icepop_low > o.icepop_high)
+    return invalid_input(cat("algorithm.icepop_low: ", o.icepop_low, " is above icepop_high, ",
+                             o.icepop_high, "; every token would be left out"));
   if (o.preference_loss == "robust" && o.label_smoothing >= 0.5)
     return invalid_input("algorithm.label_smoothing: robust needs less than 0.5");
   const bool smooths = o.preference_loss == "sigmoid" || o.preference_loss == "robust";

@@ -53,6 +53,8 @@ struct AlgorithmOptions {
   double stop_kl = 0;
   std::string old_logprobs = "recompute";
   double tis_cap = 0;
+  double icepop_low = 0;
+  double icepop_high = 0;
   bool mask_truncated = false;
 
   bool dynamic_sampling = false;
@@ -119,6 +121,12 @@ void visit(V& v, AlgorithmOptions& o) {
     "truncated importance sampling: tokens weigh min(old / sampler, cap) (Yao et al., 2025); 0 = "
     "off",
     counted(0, kMostNumber), key::priced, key::read_if(ReadIf::kPolicyLoss));
+  v("icepop_low", o.icepop_low, "icepop_high: the lower bound", counted(0, kMostNumber),
+    key::read_if(ReadIf::kPolicyLoss));
+  v("icepop_high", o.icepop_high,
+    "IcePop's mask (Ling team, 2025): tokens weigh old / sampler where that is between icepop_low "
+    "and this, others nothing; 0 = off",
+    counted(0, kMostNumber), key::priced, key::read_if(ReadIf::kPolicyLoss));
   v("mask_truncated", o.mask_truncated,
     "responses cut at max_response_length are not trained on; their rewards still count in the "
     "advantages of the others");
@@ -161,6 +169,11 @@ void visit(V& v, AlgorithmOptions& o) {
     "(docs/own_losses.md); \"\" = the algorithm's");
   v("advantages", o.advantages,
     "a library of 'braid build-loss' whose advantages stand for the algorithm's; \"\" = its own");
+}
+
+// Whether tokens weigh by how likely the trainer finds them beside the sampler.
+inline bool weighs_sampled(const AlgorithmOptions& o) {
+  return o.tis_cap != 0 || o.icepop_high != 0;
 }
 
 // The values that the options of an algorithm have before a configuration sets any (users-and-peers

@@ -23,7 +23,7 @@ Call update_policy_call(const AlgorithmOptions& options, const std::string& loss
   // A loss of the user's may read the reference, wherever the penalty is.
   if (options.kl.coef != 0 && (!penalizes_rewards(options) || !options.loss.empty()))
     call.reads.push_back("ref_logprobs");
-  if (options.tis_cap != 0) call.reads.push_back("sampler_logprobs");
+  if (weighs_sampled(options)) call.reads.push_back("sampler_logprobs");
   return call;
 }
 

@@ -33,7 +33,7 @@ Graph ppo_graph(const AlgorithmOptions& options) {
                          {}});
   std::vector<std::string> policy = {"prompt_ids", "response_ids", "old_logprobs", "advantages"};
   if (options.kl.coef != 0) policy.push_back("ref_logprobs");
-  if (options.tis_cap != 0) policy.push_back("sampler_logprobs");
+  if (weighs_sampled(options)) policy.push_back("sampler_logprobs");
   graph.calls.push_back({"update_actor",
                          CallKind::kTrainStep,
                          actor,

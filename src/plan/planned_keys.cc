@@ -49,7 +49,8 @@ std::string not_of_this_graph(const std::string& key, const YamlNode& resolved,
   if (is_within(key, "reference") && !has_role(problem, "reference"))
     return "no call uses a reference";
   if (is_within(key, "teacher") && !has_role(problem, "teacher")) return "no call uses a teacher";
-  if (key == "algorithm.tis_cap" && !is_read(problem.graph, "sampler_logprobs"))
+  const bool weighs = key == "algorithm.tis_cap" || key == "algorithm.icepop_high";
+  if (weighs && !is_read(problem.graph, "sampler_logprobs"))
     return "no call reads the sampler's log-probabilities";
   if (key == "workload.draws" && !draws_again(problem.graph))
     return "no call draws further prompts (algorithm.dynamic_sampling)";
