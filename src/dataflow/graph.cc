@@ -118,6 +118,15 @@ bool moves(const Graph& graph, const Call& a, const Call& b) {
   return moved_by(a, b) || moved_by(b, a);
 }
 
+// The fields, with their sizes, that a step has from earlier ones, in which calls worked ahead.
+std::map<std::string, std::string> made_ahead(const Graph& graph) {
+  std::map<std::string, std::string> out;
+  for (const Call& call : graph.calls)
+    for (const Field& field : call.writes)
+      if (call.steps_ahead > 0) out.emplace(field.name, field.sizes);
+  return out;
+}
+
 // Whether a select comes after the call in its step.
 bool selects_later(const Graph& graph, const Call& call) {
   const auto at = static_cast<int32_t>(&call - graph.calls.data());
@@ -236,6 +245,7 @@ Status verify(const Graph& graph) {
   bool fetched = false;  // since the last select
   std::set<std::string> calls;
   std::map<std::string, std::string> fields;  // with their sizes
+  const std::map<std::string, std::string> kept = made_ahead(graph);
   for (const Call& call : graph.calls) {
     const std::string where = cat("graph ", graph.name, ", call ", call.name);
     if (call.kind == CallKind::kFetch) fetched = true;
@@ -251,8 +261,9 @@ Status verify(const Graph& graph) {
       return invalid_input(
           cat(where, ": its function '", call.function, "' is no role with weights_from"));
     for (const std::string& field : call.reads) {
-      const auto found = fields.find(field);
-      if (found == fields.end())
+      const auto& from = call.steps_ahead == 0 && kept.count(field) > 0 ? kept : fields;
+      const auto found = from.find(field);
+      if (found == from.end())
         return invalid_input(cat(where, ": reads '", field, "', which no earlier call writes"));
       if (const std::string& sizes = found->second; !sizes.empty() && !reads(call, sizes))
         return invalid_input(cat(where, ": reads '", field, "' without its sizes, '", sizes, "'"));
@@ -266,11 +277,16 @@ Status verify(const Graph& graph) {
 
 std::vector<std::vector<CallId>> dependencies(const Graph& graph) {
   std::map<std::string, size_t> producer;
+  for (size_t i = 0; i < graph.calls.size(); ++i)
+    for (const Field& field : graph.calls[i].writes) producer[field.name] = i;
   std::vector<std::vector<CallId>> out(graph.calls.size());
   for (size_t i = 0; i < graph.calls.size(); ++i) {
     const Call& call = graph.calls[i];
     std::set<size_t> before;
-    for (const std::string& field : call.reads) before.insert(producer.at(field));
+    for (const std::string& field : call.reads) {
+      const size_t from = producer.at(field);
+      if (graph.calls[from].steps_ahead == call.steps_ahead) before.insert(from);
+    }
     const RoleId weights = weights_of(graph, call);
     for (size_t j = 0; j < i; ++j) {
       const bool trains =
@@ -279,7 +295,6 @@ std::vector<std::vector<CallId>> dependencies(const Graph& graph) {
       if (same && (trains || moves(graph, call, graph.calls[j]))) before.insert(j);
     }
     for (const size_t j : before) out[i].push_back(CallId{static_cast<int32_t>(j)});
-    for (const Field& field : call.writes) producer[field.name] = i;
   }
   return out;
 }

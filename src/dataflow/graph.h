@@ -3,6 +3,7 @@
 // each sample.
 #pragma once
 
+#include <functional>
 #include <string>
 #include <vector>
 
@@ -57,6 +58,8 @@ struct Call {
   // Train step: its loss compares the samples of a group, which meet in a micro-batch.
   bool compares_samples = false;
   int64_t every_steps = 1;  // follow: in the last of every so many steps of a run
+  // It works on the samples of so many steps later (generated_ahead()).
+  int64_t steps_ahead = 0;
   friend bool operator==(const Call&, const Call&) = default;
 };
 
@@ -105,12 +108,33 @@ bool generates(const Graph& graph);
 // for already.
 void declare_sizes(Graph* graph);
 
-// Every field read is written before, and its sizes are read too; every field and call name is
-// unique, every role is declared.
+// Every field read is written before, or in an earlier step by a call that works ahead, and its
+// sizes are read too; every field and call name is unique, every role is declared.
 Status verify(const Graph& graph);
 
-// Indices of the calls that each call waits for: the producers of what it reads, and earlier calls
-// of the same weights (its role's, or those that its role follows) when either of them trains.
+// The field that a generation which works ahead writes: the steps that the weights had learnt from
+// which drew a sample's response.
+inline constexpr const char* kWeightsVersion = "weights_version";
+
+// Whether a call runs on other devices than those that generate.
+using RunsApart = std::function<bool(const Call&)>;
+// The graph in which rollouts are made `steps` steps before they are learnt from: calls that
+// generate, and the data that these read, work on samples of a later step. All else reads what they
+// made in an earlier one. In the order of the calls: the data, what all ranks hear of before
+// training or what runs on devices that generate (none said: any), generation, all else. As it is
+// for 0 steps. Errors name the key and what does not allow it.
+Result<Graph> generated_ahead(Graph graph, int64_t steps, const RunsApart& apart = {});
+// The same graph with its calls in the one order that what they wait for and their names give.
+Graph ordered_by_name(const Graph& graph);
+// How many steps its generation works ahead.
+int64_t steps_ahead(const Graph& graph);
+// Whether two calls work on the samples of different steps, so that one reads what the other made
+// in an earlier step.
+bool of_other_steps(const Graph& graph, CallId a, CallId b);
+
+// Indices of the calls that each call waits for: the producers of what it reads, of its own
+// samples' step, and earlier calls of the same weights (its role's, or those that its role follows)
+// when either of them trains.
 std::vector<std::vector<CallId>> dependencies(const Graph& graph);
 
 // Which weights a call computes with: those that `trained` leaves, `lag_steps` iterations earlier.

@@ -183,8 +183,11 @@ Status check_same_data(const Json& saved, const Json& now) {
 
 Json run_identity(const Config& config, const Program& program, Json data) {
   const Json options = flat_options(config);
-  // The graph's own program: another plan may continue a run.
-  return {{"program", program_hash(*compile(program.graph))},
+  // The graph's own program: another plan, in which the calls may stand otherwise, may continue a
+  // run.
+  const bool ahead = steps_ahead(program.graph) > 0;
+  const Graph graph = ahead ? ordered_by_name(program.graph) : program.graph;
+  return {{"program", program_hash(*compile(graph))},
           {"options", options},
           {"files", option_files(options)},
           {"data", std::move(data)}};

@@ -27,6 +27,7 @@ class PlanCompiler {
                const std::vector<int32_t>& steps, std::optional<DeviceId> only)
       : plan_(plan), problem_(problem), steps_(steps), only_(only) {
     place_calls(plan, problem, &program_);
+    program_.staleness = steps.empty() ? plan.staleness : 0;
     const size_t ranks = plan.devices, calls = problem.graph.calls.size();
     program_.ranks.resize(ranks);
     last_.assign(calls, std::vector<int32_t>(ranks, -1));
@@ -50,6 +51,8 @@ class PlanCompiler {
       const CallId id{static_cast<int32_t>(i)};
       if (const std::vector<CallId> together = run_here(id); !together.empty()) run_all(together);
     }
+    // What is made ahead becomes known when the step ends.
+    for (const CallId before : shares_.back()) share(before, last_call());
     return std::move(program_);
   }
 
@@ -86,6 +89,7 @@ class PlanCompiler {
 
  private:
   const Call& call(CallId id) const { return program_.graph.calls[id.value]; }
+  CallId last_call() const { return CallId{static_cast<int32_t>(program_.graph.calls.size()) - 1}; }
   const CallPlacement& placement(CallId id) const { return program_.calls[id.value]; }
 
   std::vector<CallId> run_here(CallId id) const {
@@ -539,7 +543,7 @@ class PlanCompiler {
   void exchange_after(CallId id, CallId place) {
     const auto calls = static_cast<int32_t>(program_.graph.calls.size());
     for (int32_t reader = id.value + 1; reader < calls; ++reader)
-      for (int32_t producer = 0; producer < reader; ++producer)
+      for (int32_t producer = 0; producer < calls; ++producer)
         if (exchanged_after(program_.graph, shared_, CallId{producer}, CallId{reader}) == id)
           exchange(id, place, CallId{producer}, CallId{reader});
   }
@@ -628,11 +632,29 @@ class PlanCompiler {
   std::vector<int32_t> used_, used_before_;  // [rank]: ends of the last two calls with a model
 };
 
+// Whether a call that uses a model has no device in common with those that generate.
+RunsApart apart_from_generation(const ExecutionPlan& plan, const PlanningProblem& problem) {
+  return [&](const Call& call) {
+    return std::none_of(
+        problem.graph.calls.begin(), problem.graph.calls.end(), [&](const Call& other) {
+          return other.kind == CallKind::kGenerate && uses_model(call) &&
+                 overlaps(call_plan(plan, call.name).mesh, call_plan(plan, other.name).mesh);
+        });
+  };
+}
+
 Result<Program> compile_lists(const ExecutionPlan& plan, const PlanningProblem& problem,
                               const std::vector<int32_t>& steps, std::optional<DeviceId> only) {
   BRAID_CHECK(steps.empty() || steps.size() == problem.graph.calls.size(), "a step for every call");
   BRAID_TRY(verify(problem.graph));
   BRAID_TRY(validate(plan, problem));
+  // Steps that are unrolled overlap as they are.
+  if (steps.empty() && plan.staleness > 0 && steps_ahead(problem.graph) == 0) {
+    PlanningProblem ahead = problem;
+    BRAID_ASSIGN(ahead.graph, generated_ahead(problem.graph, plan.staleness,
+                                              apart_from_generation(plan, problem)));
+    return compile_lists(plan, ahead, steps, only);
+  }
   PlanCompiler compiler(plan, problem, steps, only);
   if (plan.fusion.train_schedules) {
     std::vector<CallId> trains;

@@ -30,7 +30,14 @@ SampleRows all_rows(int64_t samples) {
   return out;
 }
 
-bool same_step(const Call& a, const Call& b) { return step_of(a.name) == step_of(b.name); }
+bool same_step(const Call& a, const Call& b) {
+  return step_of(a.name) == step_of(b.name) && a.steps_ahead == b.steps_ahead;
+}
+
+// Whether the consumer reads what the producer made in an earlier step.
+bool made_earlier(const Call& producer, const Call& consumer) {
+  return producer.steps_ahead > consumer.steps_ahead;
+}
 
 }  // namespace
 
@@ -53,12 +60,16 @@ std::vector<std::vector<CallId>> shares_before(const Graph& graph,
   const auto waits = dependencies(graph);
   std::vector<std::vector<CallId>> out(order.size() + 1);
   for (size_t at = 0; at < order.size(); ++at) {
-    if (!ends_with_share(graph.calls[order[at].value])) continue;
+    const Call& sharing = graph.calls[order[at].value];
+    if (!ends_with_share(sharing)) continue;
     size_t first = at + 1;
-    const auto passes = [&](CallId call) {
-      const std::vector<CallId>& before = waits[call.value];
+    // Nobody who works ahead waits in a share of the step, and nobody of the step in one of those.
+    const auto passes = [&](CallId id) {
+      const std::vector<CallId>& before = waits[id.value];
+      const Call& call = graph.calls[id.value];
+      if (made_earlier(sharing, call)) return true;
       return std::find(before.begin(), before.end(), order[at]) == before.end() &&
-             same_step(graph.calls[call.value], graph.calls[order[at].value]);
+             step_of(call.name) == step_of(sharing.name) && call.steps_ahead == sharing.steps_ahead;
     };
     while (first < order.size() && passes(order[first])) ++first;
     out[first].push_back(order[at]);
@@ -95,7 +106,8 @@ std::vector<std::string> exchanged_fields(const Graph& graph, CallId producer, C
   const Call& to = graph.calls[consumer.value];
   std::vector<std::string> out;
   const bool everywhere = from.kind == CallKind::kFetch || from.kind == CallKind::kSelect;
-  if (everywhere || consumer.value <= producer.value) return out;
+  const bool earlier = made_earlier(from, to) || producer.value < consumer.value;
+  if (everywhere || !earlier) return out;
   const std::vector<std::string> shared =
       ends_with_share(from) ? shared_fields(from) : std::vector<std::string>{};
   for (const Field& field : from.writes)
@@ -106,14 +118,16 @@ std::vector<std::string> exchanged_fields(const Graph& graph, CallId producer, C
 }
 
 // What a reward drops changes the rows of calls behind its share; what a select leaves, of those
-// behind it.
+// behind it. What an earlier step has made is there when the step begins, as its data are.
 CallId exchanged_after(const Graph& graph, const std::vector<int32_t>& shared, CallId producer,
                        CallId consumer) {
-  CallId out = producer;
+  const bool there = made_earlier(graph.calls[producer.value], graph.calls[consumer.value]);
+  CallId out = there ? CallId{0} : producer;
   for (int32_t i = 0; i < consumer.value; ++i) {
     if (!same_step(graph.calls[i], graph.calls[consumer.value])) continue;
-    const bool drops = graph.calls[i].kind == CallKind::kReward && producer.value < shared[i] &&
-                       shared[i] <= consumer.value && i != producer.value;
+    const bool drops = graph.calls[i].kind == CallKind::kReward &&
+                       (there || producer.value < shared[i]) && shared[i] <= consumer.value &&
+                       i != producer.value;
     const bool selects = graph.calls[i].kind == CallKind::kSelect && producer.value < i;
     if (drops || selects) out = CallId{i};
   }

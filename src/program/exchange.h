@@ -37,8 +37,8 @@ std::vector<int32_t> shared_before(const Graph& graph);
 // The fields of `producer` that come to `consumer` in an exchange; none where nothing does. Beside
 // what the consumer reads these are what runs record of samples and compare.
 std::vector<std::string> exchanged_fields(const Graph& graph, CallId producer, CallId consumer);
-// The call after which that exchange stands: after its share, where it has one. `shared`:
-// shared_before().
+// The call after which that exchange stands: after its share, where it has one; of what was made in
+// an earlier step, the first call. `shared`: shared_before().
 CallId exchanged_after(const Graph& graph, const std::vector<int32_t>& shared, CallId producer,
                        CallId consumer);
 // Ranks of both calls, ascending.

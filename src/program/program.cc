@@ -15,6 +15,7 @@ Program lower_in_order(const Graph& graph, const std::vector<CallId>& order) {
   std::vector<InstructionId> last(graph.calls.size(), InstructionId{-1});
   Program program;
   program.graph = graph;
+  program.staleness = steps_ahead(graph);
   program.ranks.resize(1);
   RankProgram& out = program.ranks[0];
   const auto append = [&out](Instruction instruction) {
@@ -22,14 +23,17 @@ Program lower_in_order(const Graph& graph, const std::vector<CallId>& order) {
     return InstructionId{static_cast<int32_t>(out.instructions.size()) - 1};
   };
   const auto shares = shares_before(graph, order);
-  for (size_t place = 0; place < order.size(); ++place) {
-    const CallId id = order[place];
+  const auto share_before = [&](size_t place, CallId beside) {
     for (const CallId before : shares[place])
       last[before.value] = append({OpKind::kShare,
-                                   id,
+                                   beside,
                                    ExitCondition::kNone,
                                    {last[before.value]},
                                    add_share(before, {DeviceId{0}}, &program)});
+  };
+  for (size_t place = 0; place < order.size(); ++place) {
+    const CallId id = order[place];
+    share_before(place, id);
     std::vector<Instruction> block = lower(graph.calls[id.value], id);
     for (const CallId before : waits[id.value])
       if (last[before.value].value >= 0) block.front().after.push_back(last[before.value]);
@@ -39,6 +43,7 @@ Program lower_in_order(const Graph& graph, const std::vector<CallId>& order) {
       last[id.value] = append(std::move(block[i]));
     }
   }
+  share_before(order.size(), order.back());
   return program;
 }
 
@@ -123,6 +128,7 @@ void write_instruction(const Program& program, const Instruction& instruction, D
     out << " (" << call_kind_name(call.kind)
         << (call.role.value.empty() ? "" : " " + call.role.value)
         << (call.function.empty() ? "" : " " + call.function) << ")";
+  if (names_call && call.steps_ahead > 0) out << " of step + " << call.steps_ahead;
   if (instruction.exit != ExitCondition::kNone)
     out << " until " << exit_condition_name(instruction.exit);
   if (instruction.part != SamplePart::kAll)

@@ -158,8 +158,19 @@ struct Program {
   std::vector<RoleState> states = {};
   std::vector<FusedCalls> fused = {};
   FusedScoring scoring = {};
+  int64_t staleness = 0;  // steps that rollouts may be older than the weights that learn from them
   friend bool operator==(const Program&, const Program&) = default;
 };
+
+// Which calls of a step's list have samples to work on when it is run. A step has both kinds, but
+// before the first one generation alone fills what is ahead, and the last ones need no more.
+struct Turn {
+  bool now = true;    // those of the step's own samples
+  bool ahead = true;  // those that work ahead
+};
+inline bool has_samples(const Turn& turn, const Call& call) {
+  return call.steps_ahead > 0 ? turn.ahead : turn.now;
+}
 
 // Where a call is among Program::fused.
 struct PlaceInPair {
@@ -187,13 +198,14 @@ Result<Program> compile(const ExecutionPlan& plan, const PlanningProblem& proble
 Result<Program> compile_rank(const ExecutionPlan& plan, const PlanningProblem& problem,
                              DeviceId rank);
 
-// Of one list: regions are closed and not nested (two calls that are fused share one; a repeat has
-// whole ones in what it repeats, and nothing that moves weights or trains), each with all that its
-// call consists of; `after` points backwards, every call occurs once, state that rests
-// on the host is loaded before each use and every use waits for it, reallocations bring all of a
-// copy and stand between the last change of its weights and its uses, what a call reads has come
-// from all who have it, by exchanges and shares that it waits for, and everything waits for what it
-// needs. The error names the rank or table, its instruction or entry, and the rule.
+// Of one list: nothing is read that was made longer ago than the program's staleness; regions are
+// closed and not nested (two calls that are fused share one; a repeat has whole ones in what it
+// repeats, and nothing that moves weights or trains), each with all that its call consists of;
+// `after` points backwards, every call occurs once, state that rests on the host is loaded before
+// each use and every use waits for it, reallocations bring all of a copy and stand between the last
+// change of its weights and its uses, what a call reads has come from all who have it, by exchanges
+// and shares that it waits for, and everything waits for what it needs. The error names the rank or
+// table, its instruction or entry, and the rule.
 Status verify_list(const Program& program, DeviceId rank);
 
 // The same of all lists; and ranks that do everything in order never wait for each other in a

@@ -34,6 +34,7 @@ class StaticText {
     for (const RoleState& state : program_.states) put("state", state.role.value, state.optimizer);
     for (const FusedCalls& fused : program_.fused) write_fused(fused);
     write_scoring(program_.scoring);
+    if (program_.staleness > 0) put("staleness", program_.staleness);
     put("ranks", program_.ranks.size());
     return out_.str();
   }
@@ -87,6 +88,7 @@ class StaticText {
       put("call", call.name, call.kind, call.role.value, call.function, call.samples_per_prompt,
           call.compares_samples);
       if (call.kind == CallKind::kFollow) put("every", call.every_steps);
+      if (call.steps_ahead > 0) put("ahead", call.steps_ahead);
       for (const std::string& field : call.reads) put("reads", field);
       for (const Field& field : call.writes)
         put("writes", field.name, field.type, field.shape, field.sizes);

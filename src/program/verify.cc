@@ -8,6 +8,7 @@
 #include "base/text.h"
 #include "program/exchange.h"
 #include "program/fused.h"
+#include "program/placement.h"
 #include "program/residency.h"
 #include "program/verify_circles.h"
 #include "program/verify_fields.h"
@@ -228,6 +229,21 @@ Status verify_tables(const Program& program, size_t rank) {
                         [](OpKind kind) { return kind == OpKind::kReallocate; });
 }
 
+// Nobody reads what was made longer ago than the plan allows.
+Status verify_staleness(const Program& program) {
+  for (size_t i = 0; i < program.graph.calls.size(); ++i)
+    for (const std::string& field : program.graph.calls[i].reads) {
+      const Call& reader = program.graph.calls[i];
+      const Call& producer = program.graph.calls[producer_of(program.graph, field).value];
+      const int64_t age = producer.steps_ahead - reader.steps_ahead;
+      if (age < 0 || age > program.staleness)
+        return invalid_input(cat("call ", reader.name, ": reads ", field, " of step + ",
+                                 producer.steps_ahead, ", and rollouts may be ", program.staleness,
+                                 " steps older than the weights that learn from them"));
+    }
+  return ok_status();
+}
+
 // What a list has to obey whatever those of other ranks are.
 Status verify_one(const Program& program, size_t rank, const CallWaits& waits) {
   const std::string where = cat("program of rank ", rank);
@@ -247,12 +263,14 @@ Status verify_one(const Program& program, size_t rank, const CallWaits& waits) {
 Status verify_list(const Program& program, DeviceId rank) {
   if (rank.value < 0 || rank.value >= std::ssize(program.ranks))
     return invalid_input(cat("rank ", rank, " is not in the program"));
+  BRAID_TRY(verify_staleness(program));
   BRAID_TRY(verify_exchange_table(program));
   BRAID_TRY(verify_reallocation_table(program, rank));
   return verify_one(program, rank.value, call_waits(program.graph));
 }
 
 Status verify(const Program& program) {
+  BRAID_TRY(verify_staleness(program));
   BRAID_TRY(verify_exchange_table(program));
   BRAID_TRY(verify_reallocation_table(program));
   const CallWaits waits = call_waits(program.graph);

@@ -117,6 +117,9 @@ class FieldWalk {
   Status give(const Exchange& exchange) const {
     const CallId from = exchange.producer;
     if (exchange.part == SamplePart::kEarly && handed_) return ok_status();
+    // An earlier step has made it.
+    if (!exchange.shared() && of_other_steps(program_.graph, from, exchange.consumer))
+      return ok_status();
     if (ended_[from.value] || !contains(program_.calls[from.value].mesh.devices, self_))
       return ok_status();
     return invalid_input(cat("gives away what ", name(from), " writes before that"));
@@ -124,7 +127,7 @@ class FieldWalk {
 
   Status start_call(size_t at) const {
     const CallId reader = list_[at].call;
-    for (int32_t p = 0; p < reader.value; ++p) {
+    for (int32_t p = 0; p < std::ssize(program_.graph.calls); ++p) {
       const CallId producer{p};
       const auto fields = exchanged_fields(program_.graph, producer, reader);
       if (!fields.empty() && on_several(program_, producer, reader) &&
@@ -158,7 +161,7 @@ class FieldWalk {
 
   bool shares_with(CallId producer, CallId reader) const {
     const Call& from = program_.graph.calls[producer.value];
-    if (!ends_with_share(from)) return false;
+    if (!ends_with_share(from) || of_other_steps(program_.graph, producer, reader)) return false;
     const std::vector<std::string>& reads = program_.graph.calls[reader.value].reads;
     const std::vector<std::string> shared = shared_fields(from);
     return std::any_of(shared.begin(), shared.end(),
@@ -188,7 +191,7 @@ Status verify_exchange_table(const Program& program) {
     const Call& from = program.graph.calls[producer.value];
     if (ends_with_share(from))
       BRAID_TRY(verify_need(program, producer, CallId{-1}, shared_fields(from)));
-    for (CallId reader{producer.value + 1}; reader.value < calls; ++reader.value)
+    for (CallId reader{0}; reader.value < calls; ++reader.value)
       if (!program.calls.empty() && on_several(program, producer, reader))
         BRAID_TRY(verify_need(program, producer, reader,
                               exchanged_fields(program.graph, producer, reader)));

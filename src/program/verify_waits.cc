@@ -170,11 +170,13 @@ class WaitWalk {
 };
 
 // A fetch brings new samples, whatever it waits for; whoever reads what a call wrote works on its
-// samples.
+// samples. Where calls work ahead, all of a step's work on its own.
 std::vector<int32_t> samples_of_calls(const Graph& graph) {
   std::vector<int32_t> out(graph.calls.size());
+  const bool ahead = steps_ahead(graph) > 0;
   for (size_t i = 0; i < out.size(); ++i) {
-    out[i] = static_cast<int32_t>(i);
+    out[i] = static_cast<int32_t>(ahead ? graph.calls[i].steps_ahead : i);
+    if (ahead) continue;
     if (graph.calls[i].kind == CallKind::kFetch) continue;
     for (const std::string& field : graph.calls[i].reads) {
       const int32_t same = out[producer_of(graph, field).value], other = out[i];

@@ -8,6 +8,15 @@
 namespace braid::inline search {
 namespace {
 
+// Calls of the trace with a model, in the order of the problem's graph: a program may have another.
+std::vector<size_t> model_calls_of(const Trace& trace, const PlanningProblem& problem) {
+  std::vector<size_t> out;
+  for (const Call& call : problem.graph.calls)
+    for (size_t c = 0; uses_model(call) && c < trace.calls.size(); ++c)
+      if (trace.call_names[trace.calls[c].call.value] == call.name) out.push_back(c);
+  return out;
+}
+
 Verdict verdict_of(const Trace& trace, const PlanningProblem& problem) {
   Verdict verdict;
   verdict.step_s = trace.step_s;
@@ -16,9 +25,8 @@ Verdict verdict_of(const Trace& trace, const PlanningProblem& problem) {
   verdict.fits = verdict.reason.empty();
   for (const DeviceSummary& device : trace.devices)
     note_device(verdict, device.peak_bytes, device.limit_bytes);
-  const std::vector<Call>& calls = problem.graph.calls;
-  for (const CallSummary& call : trace.calls)
-    if (uses_model(calls[call.call.value])) verdict.call_s.push_back(call.seconds());
+  for (const size_t call : model_calls_of(trace, problem))
+    verdict.call_s.push_back(trace.calls[call].seconds());
   return verdict;
 }
 
@@ -49,11 +57,10 @@ Result<DetailedVerdict> simulate_plan_in_detail(const ExecutionPlan& plan,
   BRAID_ASSIGN(const Trace trace, trace_of(plan, problem, calibration, options, true));
   DetailedVerdict out{verdict_of(trace, problem), {}, {}};
   const std::vector<std::vector<double>> peaks = peaks_by_call(trace);
-  for (size_t c = 0; c < trace.calls.size(); ++c)
-    if (uses_model(problem.graph.calls[trace.calls[c].call.value])) {
-      out.peak_bytes.push_back(peaks[c]);
-      out.begin_s.push_back(trace.calls[c].start_s);
-    }
+  for (const size_t call : model_calls_of(trace, problem)) {
+    out.peak_bytes.push_back(peaks[call]);
+    out.begin_s.push_back(trace.calls[call].start_s);
+  }
   return out;
 }
 
