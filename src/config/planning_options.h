@@ -28,10 +28,13 @@ void visit(V& v, WorkloadConfig& o) {
     counted(1, kMostCount));
 }
 
+inline constexpr int64_t kMostStaleness = 64;
+
 struct PlanConfig {
   std::string file;
   bool automatic = false;
   std::string graph;
+  int64_t staleness = 0;
   double memory_limit_gib = 0;
   double host_memory_gib = 0;
   std::string offload = "auto";
@@ -46,6 +49,11 @@ void visit(V& v, PlanConfig& o) {
     "train: search the plan among those that training executes, as 'braid plan' would",
     key::no_cost("of 'braid train': 'braid plan' always searches"));
   v("graph", o.graph, "YAML file of an own dataflow graph; \"\" = the algorithm's");
+  v("staleness", o.staleness,
+    "steps that rollouts may be older than the weights that learn from them: those of a plan that "
+    "placement and parallel state, the most of one that is searched; a plan file has its own "
+    "(docs/plans.md)",
+    counted(0, kMostStaleness), key::priced, key::read_if(ReadIf::kPlan));
   v("memory_limit_gib", o.memory_limit_gib, "per device; 0 = the device's", at_least(0),
     key::read_if(ReadIf::kPlanMemory));
   v("host_memory_gib", o.host_memory_gib,

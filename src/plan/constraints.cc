@@ -227,8 +227,13 @@ Result<std::optional<ExecutionPlan>> configured_plan(const Config& config,
                                                      const ReadText& read) {
   BRAID_ASSIGN(const PlanConstraints constraints, plan_constraints(config, problem, read));
   if (constraints.empty()) return std::optional<ExecutionPlan>();
+  if (constraints.file && config.plan.staleness > 0 &&
+      config.plan.staleness != constraints.file->staleness)
+    return invalid_input(cat("plan.staleness: ", config.plan.staleness, ", but ", config.plan.file,
+                             " says ", constraints.file->staleness, "; remove one of them"));
   if (constraints.file) return constraints.file;
   ExecutionPlan plan = plan_for(problem);
+  plan.staleness = config.plan.staleness;
   for (const Call& call : problem.graph.calls) {
     if (!uses_model(call)) continue;
     const auto mesh = constraints.meshes.find(call.name);

@@ -28,7 +28,9 @@ Status check_executable(const ExecutionPlan& plan, const Graph& graph) {
     const Call* call = find_call(graph, entry.call);
     if (call != nullptr && uses_model(*call)) BRAID_TRY(check_executable(*call, entry.strategy));
   }
-  if (plan.staleness > 0) return refused("staleness", cat(plan.staleness));
+  if (plan.staleness > 0 && plan.fusion.train_schedules)
+    return refused("staleness",
+                   cat(plan.staleness, " with fusion.train_schedules (set one of them off)"));
   return ok_status();
 }
 

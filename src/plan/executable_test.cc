@@ -59,7 +59,7 @@ TEST(Executable, DevicesInAnyOrderAre) {
   EXPECT_EQ(check_executable(plan, graph).message(), "");
 }
 
-TEST(Executable, StatesOnTheHostAndWovenSchedulesAreAndStalenessIsNot) {
+TEST(Executable, StatesOnTheHostWovenSchedulesAndStalenessAreButNotTheLastTwoTogether) {
   const Graph graph = ppo_graph(AlgorithmOptions());
   ExecutionPlan plan = plan_of(graph);
   plan.roles.push_back({RoleId{"reference"}, Residency::kHost});
@@ -70,7 +70,10 @@ TEST(Executable, StatesOnTheHostAndWovenSchedulesAreAndStalenessIsNot) {
   plan.fusion.train_schedules = true;
   EXPECT_EQ(check_executable(plan, graph).message(), "");
   plan.staleness = 2;
-  EXPECT_THAT(check_executable(plan, graph).message(), HasSubstr("staleness: 2"));
+  EXPECT_THAT(check_executable(plan, graph).message(),
+              HasSubstr("staleness: 2 with fusion.train_schedules"));
+  plan.fusion.train_schedules = false;
+  EXPECT_EQ(check_executable(plan, graph).message(), "");
 }
 
 }  // namespace

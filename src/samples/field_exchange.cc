@@ -15,6 +15,7 @@ namespace braid::inline samples {
 namespace {
 
 constexpr int32_t kFieldChannel = 0;
+constexpr int32_t kAtOnce = -1;  // in no exchange of the program
 
 int64_t sum_of(const std::vector<int64_t>& sizes, const Rows& rows) {
   int64_t sum = 0;
@@ -119,11 +120,19 @@ Status FieldExchange::end_step() {
 
 Status FieldExchange::share(const Field& field) {
   if (ranks() == 1 || !holdings_.knows(field.name)) return ok_status();
-  constexpr int32_t kShared = -1;
   const Rows all = store_.all_rows();
-  start(kShared, field,
+  start(kAtOnce, field,
         moves(field, std::vector<SampleRows>(ranks(), SampleRows(all.begin(), all.end())), {}));
-  return arrive(kShared);
+  return arrive(kAtOnce);
+}
+
+Status FieldExchange::bring_to_first(const Field& field) {
+  if (ranks() == 1 || !holdings_.knows(field.name)) return ok_status();
+  std::vector<SampleRows> needed(ranks());
+  const Rows all = store_.all_rows();
+  needed.front().assign(all.begin(), all.end());
+  start(kAtOnce, field, moves(field, needed, {}));
+  return arrive(kAtOnce);
 }
 
 // Every sample has one first holder, so that a sum is its count.

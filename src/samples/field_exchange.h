@@ -49,6 +49,9 @@ class FieldExchange {
   Status share(const Field& field);
   // The same of counts: what later payloads and the dealing of samples are computed from.
   Status share_counts(const Field& field);
+  // The rows of a field that the first rank lacks to that rank. Every rank must call it, and
+  // end_step() after it.
+  Status bring_to_first(const Field& field);
   // The text of every rank, on every rank.
   Result<std::vector<std::string>> gather_text(const std::string& mine, const std::string& what);
 

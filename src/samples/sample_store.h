@@ -66,6 +66,8 @@ class SampleStore {
   // A field of counts, of all rows: what was said, else the lengths of the tokens that are here and
   // have it as their sizes, or the samples' groups; zeros before there are any.
   std::vector<int64_t> counts(const std::string& field) const;
+  // Those that were said of all rows.
+  const std::map<std::string, std::vector<int64_t>>& said_counts() const { return counts_; }
   // Says it of all rows, also of those that other ranks hold. REQUIRES: one for each row.
   void set_counts(const std::string& field, std::vector<int64_t> values) {
     counts_[field] = std::move(values);

@@ -21,10 +21,15 @@ void FieldAccount::begin() {
   written_.clear();
 }
 
+bool FieldAccount::has_samples_of(const Exchange& exchange) const {
+  const CallId reader = exchange.shared() ? exchange.producer : exchange.consumer;
+  return program_.graph.calls[reader.value].steps_ahead == steps_ahead_;
+}
+
 void FieldAccount::note_written(CallId id, int64_t step, SamplePart part) {
   const Call& call = program_.graph.calls[id.value];
   if (call.kind == CallKind::kFetch || call.kind == CallKind::kSelect ||
-      !written_.insert({id, part}).second)
+      call.steps_ahead != steps_ahead_ || !written_.insert({id, part}).second)
     return;
   const std::vector<SampleRows> rows = rows_.written_by_rank(id, step, part);
   for (const Field& field : call.writes)
@@ -34,6 +39,7 @@ void FieldAccount::note_written(CallId id, int64_t step, SamplePart part) {
 void FieldAccount::account(int32_t entry, int64_t step) {
   for (; accounted_ < entry; ++accounted_) {
     const Exchange& before = program_.exchanges[accounted_];
+    if (!has_samples_of(before)) continue;
     BRAID_CHECK(!before.shared(), "all ranks take part in every share");
     note_written(before.producer, step, before.part);
     const std::vector<SampleRows> needed = rows_.read_by_rank(before.consumer, step, before.part);

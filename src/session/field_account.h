@@ -14,9 +14,10 @@ namespace braid::inline session {
 
 class FieldAccount {
  public:
-  // REQUIRES: all outlive this.
-  FieldAccount(const Program& program, CallRows& rows, FieldExchange& exchange)
-      : program_(program), rows_(rows), exchange_(exchange) {}
+  // Of the calls that work so many steps ahead. REQUIRES: all outlive this.
+  FieldAccount(const Program& program, CallRows& rows, FieldExchange& exchange,
+               int64_t steps_ahead = 0)
+      : program_(program), rows_(rows), exchange_(exchange), steps_ahead_(steps_ahead) {}
 
   // Of new samples: nothing is written.
   void begin();
@@ -27,16 +28,19 @@ class FieldAccount {
   // Gives all rows of the fields of a share to all ranks.
   Status share(const Exchange& shared, int64_t step);
   // What a call has written is on the ranks that it was computed on. Once for each call, or part of
-  // its samples.
+  // its samples. Of what a call made in an earlier step the account is there already.
   void note_written(CallId call, int64_t step, SamplePart part = SamplePart::kAll);
 
  private:
   // All of the program's exchanges before an entry.
   void account(int32_t entry, int64_t step);
+  // Whether the samples of an exchange are those of this account.
+  bool has_samples_of(const Exchange& exchange) const;
 
   const Program& program_;
   CallRows& rows_;
   FieldExchange& exchange_;
+  const int64_t steps_ahead_;
   int32_t accounted_ = 0;                            // exchanges of the step that the account has
   std::set<std::pair<CallId, SamplePart>> written_;  // whose results it has
 };

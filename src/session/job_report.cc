@@ -131,7 +131,8 @@ std::map<std::string, double> JobReport::row(double epoch) {
   row["perf/tokens_per_s_per_device"] =
       static_cast<double>(tokens) / step_s_ / static_cast<double>(step_.ranks());
   row["perf/us_per_instruction"] = 1e6 * instruction_s_;
-  if (asks_rewards(step_.config, step_.program.graph))
+  // What is generated ahead in a step are not its samples.
+  if (asks_rewards(step_.config, step_.program.graph) && step_.program.staleness == 0)
     row["perf/gen_tokens_per_s"] =
         report_.metrics["length/response_mean"].sum / row["time/generate"];
   return row;

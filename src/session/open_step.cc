@@ -43,12 +43,23 @@ Result<Metrics> parse_metrics(const Json& json) {
   return out;
 }
 
+}  // namespace
+
 Result<Metrics> metrics_field(const Json& json, const std::string& key) {
   BRAID_ASSIGN(const Json metrics, json_field<Json>(json, key));
   return parse_metrics(metrics);
 }
 
-}  // namespace
+Result<Json> gather_metrics(const Metrics& mine, FieldExchange& exchange) {
+  BRAID_ASSIGN(const auto texts, exchange.gather_text(metrics_json(mine).dump(), "metrics"));
+  Metrics all;
+  for (const std::string& text : texts) {
+    BRAID_ASSIGN(const Json json, parse_json(text, "metrics of a rank"));
+    BRAID_ASSIGN(const Metrics part, parse_metrics(json));
+    merge(all, part);
+  }
+  return metrics_json(all);
+}
 
 Json progress_json(const StepProgress& progress) {
   Json trainings = Json::object();
@@ -81,7 +92,10 @@ Result<StepProgress> parse_progress(const Json& json) {
 }
 
 Result<Json> store_json(const SampleStore& store, NamedTensors& tensors) {
-  Json out = {{"samples", Json::array()}, {"tokens", Json::object()}, {"rows", Json::object()}};
+  Json out = {{"samples", Json::array()},
+              {"tokens", Json::object()},
+              {"rows", Json::object()},
+              {"counts", store.said_counts()}};
   for (const size_t row : store.all_rows())
     out["samples"].push_back(sample_json(store.sample(row)));
   for (const std::string& field : store.token_fields()) {
@@ -115,6 +129,9 @@ Status load_store(const Json& json, const NamedTensors& tensors, SampleStore& st
     if (rows.count(field) == 0) return invalid_input(cat("no rows of field '", field, "'"));
     BRAID_TRY(store.put_reals(field, rows.at(field), values));
   }
+  using Counts = std::map<std::string, std::vector<int64_t>>;
+  BRAID_ASSIGN(Counts counts, json_field_or<Counts>(json, "counts", {}));
+  for (auto& [field, values] : counts) store.set_counts(field, std::move(values));
   return ok_status();
 }
 

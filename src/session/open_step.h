@@ -10,6 +10,7 @@
 #include "base/json.h"
 #include "checkpoint/checkpoint.h"
 #include "passes/training.h"
+#include "samples/field_exchange.h"
 #include "samples/sample_store.h"
 
 namespace braid::inline session {
@@ -27,6 +28,11 @@ struct StepProgress {
 
 Json progress_json(const StepProgress& progress);
 Result<StepProgress> parse_progress(const Json& json);
+
+// Metrics that were written; the error names the key of `json`.
+Result<Metrics> metrics_field(const Json& json, const std::string& key);
+// The metrics of all ranks as one, written, on every rank.
+Result<Json> gather_metrics(const Metrics& mine, FieldExchange& exchange);
 
 // The samples and their fields: token lists and what is no tensor as JSON, the rest as tensors.
 Result<Json> store_json(const SampleStore& store, NamedTensors& tensors);

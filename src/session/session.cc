@@ -30,6 +30,10 @@ namespace {
 
 Status check_options(const Config& config, const Graph& graph) {
   BRAID_TRY(check_functions(graph));
+  if (steps_ahead(graph) > 0 && !config.rollout.replay.empty())
+    return invalid_input(
+        "rollout.replay: rollouts that are read are those of their step, and the plan makes them "
+        "ahead (staleness); remove one of them");
   BRAID_TRY(validate(config.algorithm));
   BRAID_TRY(check_rewards(config.reward));
   BRAID_TRY(validate(config.optim.actor, "optim.actor"));
@@ -129,6 +133,8 @@ Result<std::unique_ptr<Session>> Session::create(const Config& config, const Pro
   BRAID_TRY(check_shared_tokenizers(config, graph, loaded.data.tokenizer, &notes));
   for (const std::string& note : notes)
     if (leads) log_warning(note);
+  if (const std::string note = uncorrected_text(config, graph); leads && !note.empty())
+    log_warning(note);
   const bool asks = asks_rewards(config, graph);
   const bool optional = algorithm_traits(config.algorithm.name).rewards_optional;
   if (asks && config.reward.empty() && !optional)
@@ -172,6 +178,9 @@ Session::Session(const Config& config, const Program& program, World* world, Loa
       talk_(world, exchange_),
       step_(context()),
       account_(program_, rows_, exchange_),
+      ahead_(braid::steps_ahead(program_.graph) == 0
+                 ? nullptr
+                 : std::make_unique<StepsAhead>(config_, program_, loaded.everyone)),
       generation_(config_.rollout, config_.train.seed, data_.tokenizer_or_null()),
       hand_over_(step_, generation_),
       infers_(step_),
@@ -236,7 +245,17 @@ void Session::note_memory() {
   timeline_.hold("samples", store_.bytes());
 }
 
+bool Session::has_work(const Instruction& instruction) const {
+  const OpKind kind = instruction.kind;
+  // Weights come and go in every turn.
+  if (kind == OpKind::kReallocate || kind == OpKind::kRelease || moves_state(kind)) return true;
+  if (!moves_fields(kind)) return has_samples(turn_, step_.call(instruction.call));
+  const Exchange& fields = program_.exchanges[instruction.detail];
+  return has_samples(turn_, step_.call(fields.shared() ? fields.producer : fields.consumer));
+}
+
 Status Session::act(const Instruction& instruction) {
+  if (!has_work(instruction)) return ok_status();
   const Call& call = program_.graph.calls[instruction.call.value];
   switch (instruction.kind) {
     case OpKind::kCall:
@@ -312,10 +331,11 @@ void Session::leave_call(const Call& call) {
 Status Session::share(int32_t entry) {
   const Exchange& shared = program_.exchanges[entry];
   const Call& call = step_.call(shared.producer);
-  account_.note_shared(entry, position_.step);
+  FieldAccount& account = account_of(call);
+  account.note_shared(entry, position_.step);
   if (call.kind == CallKind::kReward) return rewards_.share(call);
   if (call.kind == CallKind::kCompute) return share_algo_state(shared.producer);
-  return account_.share(shared, position_.step);
+  return account.share(shared, position_.step);
 }
 
 Status Session::run_call(const Call& call, SamplePart part) {
@@ -360,10 +380,11 @@ Status Session::follow_data_check() {
 Status Session::fetch(const Call& call) {
   const WorkSection section;
   BRAID_TRY(follow_data_check());
-  rows_.forget();
-  account_.begin();
+  rows_of(call).forget();
+  account_of(call).begin();
   const Status fetched =
-      fetch_samples(call, data_.data, position_.cursor, config_.rollout, store_).at("data.train");
+      fetch_samples(call, data_.data, position_.cursor, config_.rollout, store_of(call))
+          .at("data.train");
   if (!fetched.ok() && data_check_)
     return {fetched.code(), cat(fetched.message(),
                                 "; mend it, and let the data differ from the checkpoint's with "
@@ -407,8 +428,8 @@ Status Session::begin_region(const Call& call, SamplePart part) {
   const CallId id = step_.id_of(call);
   if (call.kind == CallKind::kGenerate) {
     BRAID_ASSIGN(std::unique_ptr<EngineRanks> ranks, work_.generation(id));
-    return generation_.begin(call, models_->model(id), std::move(ranks), store_,
-                             rows_.mine(id, position_.step, rank()), position_.step);
+    return generation_.begin(call, models_->model(id), std::move(ranks), store_of(call),
+                             rows_of(call).mine(id, position_.step, rank()), position_.step);
   }
   return trains_.begin(call);
 }
@@ -434,6 +455,7 @@ Status Session::offload(int32_t state) {
 }
 
 bool Session::region_done(const Instruction& end) const {
+  if (!has_work(end)) return true;
   if (end.exit == ExitCondition::kFilled) return selects_.filled();
   if (end.exit == ExitCondition::kFewLeft) return hand_over_.few_left();
   return end.exit == ExitCondition::kDrained ? generation_.drained() : trains_.done(end.call);
@@ -451,14 +473,18 @@ Status Session::end_region(const Call& call, SamplePart part) {
 }
 
 Status Session::end_generation(const Call& call) {
-  BRAID_TRY(generation_.finish(store_));
+  SampleStore& store = store_of(call);
+  BRAID_TRY(generation_.finish(store));
+  if (works_ahead(call))
+    store.set_counts(kWeightsVersion, std::vector<int64_t>(store.size(), position_.step));
   const CallId id = step_.id_of(call);
-  record_.ledger.expect(call.name, static_cast<int64_t>(store_.size()));
+  record_.ledger.expect(call.name, static_cast<int64_t>(store.size()));
   if (!rows_.leads_replica(id, rank())) return ok_status();
-  const Rows mine = rows_.mine(id, position_.step, rank());
-  const std::string responses = store_.responses_of(call);
-  record_.ledger.computed(call.name, rows_with_tokens(store_, responses, mine));
-  if (responses == "response_ids") note_lengths(store_, mine, record_.metrics);
+  const Rows mine = rows_of(call).mine(id, position_.step, rank());
+  const std::string responses = store.responses_of(call);
+  record_.ledger.computed(call.name, rows_with_tokens(store, responses, mine));
+  if (responses == "response_ids")
+    note_lengths(store, mine, works_ahead(call) ? ahead_->metrics() : record_.metrics);
   return ok_status();
 }
 

@@ -33,6 +33,7 @@
 #include "session/reward_calls.h"
 #include "session/select_calls.h"
 #include "session/step_timeline.h"
+#include "session/steps_ahead.h"
 #include "session/train_calls.h"
 
 namespace braid::inline session {
@@ -173,6 +174,15 @@ class Session : public Executor {
   Status compute(const Call& call);
   // Whether the call does anything in this step.
   bool due(const Call& call) const { return (position_.step + 1) % call.every_steps == 0; }
+  // Whether there are samples for an instruction in this turn of the list.
+  bool has_work(const Instruction& instruction) const;
+  // Those that a call works on, which may be of a later step.
+  bool works_ahead(const Call& call) const { return call.steps_ahead > 0; }
+  SampleStore& store_of(const Call& call) { return works_ahead(call) ? ahead_->store() : store_; }
+  CallRows& rows_of(const Call& call) { return works_ahead(call) ? ahead_->rows() : rows_; }
+  FieldAccount& account_of(const Call& call) {
+    return works_ahead(call) ? ahead_->account() : account_;
+  }
   Status follow(const Call& call);
   Status share_algo_state(CallId call);
   Status end_generation(const Call& call);
@@ -181,6 +191,9 @@ class Session : public Executor {
   void begin_step();
   void abandon_step();
   Result<std::map<std::string, double>> take_step(const InstructionObserver& observer);
+  Status run_turn(const Turn& turn, const CallSeconds& timer, const InstructionObserver& noted);
+  // Makes what is lacking of the rollouts that wait; then the first of them are the step's.
+  Status fill_ahead(const CallSeconds& timer, const InstructionObserver& noted);
   std::map<std::string, int64_t> skipped() const;
   void set_skipped(const std::map<std::string, int64_t>& skipped);
 
@@ -200,6 +213,8 @@ class Session : public Executor {
                        const std::string& folder) const;
   Status read_state(CheckpointReader& saved);
   Result<StepProgress> read_open_step(CheckpointReader& saved);
+  // The rollouts that wait, of all ranks together; nothing where no call works ahead.
+  Status save_ahead(CheckpointState* state) const;
   // What data_check_ has found since the last step.
   Status follow_data_check();
   Json own_data_identity() const;
@@ -224,6 +239,8 @@ class Session : public Executor {
 
   // The parts that instructions are given to.
   FieldAccount account_;
+  std::unique_ptr<StepsAhead> ahead_;  // null where no call works ahead
+  Turn turn_;
   Generation generation_;
   HandOverCalls hand_over_;
   InferCalls infers_;

@@ -38,8 +38,9 @@ Status Session::begin_save(const std::map<std::string, double>& metrics, const J
   const SavePoint at{position_.step, step_open()};
   CheckpointState share;
   const auto prepare = [&]() -> Status {
+    auto own = save_state();
     BRAID_TRY(writer_.committed());
-    BRAID_ASSIGN(share, save_state());
+    BRAID_ASSIGN(share, std::move(own));
     if (rank() != 0) return ok_status();
     share.numbers.update(more);
     BRAID_ASSIGN(int64_t bytes, saved_bytes());

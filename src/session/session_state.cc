@@ -15,6 +15,17 @@ namespace {
 
 constexpr const char* kOpenStep = "open_step";
 constexpr const char* kOpenSamples = "samples";
+constexpr const char* kAhead = "steps_ahead";    // what is made of them, and waits
+constexpr const char* kStaleness = "staleness";  // of the run's plan; absent: 0
+
+Status check_same_staleness(const Json& numbers, const Program& program) {
+  BRAID_ASSIGN(const auto saved, json_field_or<int64_t>(numbers, kStaleness, 0));
+  if (saved == program.staleness) return ok_status();
+  return invalid_input(cat("staleness: it is of a run whose rollouts were up to ", saved,
+                           " steps older than the weights that learnt from them, in this plan they "
+                           "are ",
+                           program.staleness, "; go on with a plan of staleness ", saved));
+}
 
 // Copies on the host, which neither the next step changes nor memory that goes away takes along.
 void stage(RoleSlices& slices) {
@@ -78,6 +89,18 @@ Result<EvalReport> Session::evaluate() {
 
 Status Session::rehearse() { return rehearse_step(step_, needs_); }
 
+Status Session::save_ahead(CheckpointState* state) const {
+  if (!ahead_) return ok_status();
+  NamedTensors fields;
+  BRAID_ASSIGN(Json waiting, ahead_->save(fields));
+  if (rank() != 0) return ok_status();
+  state->numbers[kStaleness] = program_.staleness;
+  state->numbers[kAhead] = std::move(waiting);
+  for (auto& [name, tensor] : fields)
+    state->tensors[kAhead].emplace_back(name, std::move(tensor));
+  return ok_status();
+}
+
 Json Session::own_data_identity() const {
   return data_identity(data_.data, data_check_ ? data_check_->sha256() : data_.data.sha256());
 }
@@ -89,6 +112,8 @@ bool Session::saves_beside() const {
 }
 
 Result<CheckpointState> Session::save_state() const {
+  CheckpointState waiting;
+  BRAID_TRY(save_ahead(&waiting));  // first: all ranks come here, whatever they find below
   for (const auto& [name, role] : roles())
     if (role.optimizer && role.optimizer->torn())
       return Status(Code::kDataLoss, cat("an update of ", name, " is half applied"));
@@ -104,6 +129,8 @@ Result<CheckpointState> Session::save_state() const {
     Json identity = run_identity(config_, program_, own_data_identity());
     identity["frozen"] = frozen_;
     BRAID_ASSIGN(state.numbers, run_numbers(identity, position_));
+    state.numbers.update(waiting.numbers);
+    state.tensors.merge(waiting.tensors);
   }
   state.numbers["roles"] = Json::object();
   const RankModels::Everything here(*models_);
@@ -145,12 +172,21 @@ Status Session::load_state(CheckpointReader saved) {
 Status Session::read_state(CheckpointReader& saved) {
   const Json& numbers = saved.numbers();
   const Json own = run_identity(config_, program_, own_data_identity());
+  BRAID_TRY(check_same_staleness(numbers, program_));
   BRAID_TRY(check_same_run(numbers, own, config_.checkpoint.allow));
   saved_data_sha256_ = data_sha256_to_compare(numbers, own, config_.checkpoint.allow);
   BRAID_TRY(check_same_weights(numbers.value("frozen", Json()), frozen_, config_.checkpoint.allow));
   models_->bring_states();
   BRAID_TRY(load_run_state(saved, config_, position_, own_roles()));
   open_.reset();
+  if (ahead_) {
+    BRAID_ASSIGN(const Json waiting, json_field<Json>(numbers, kAhead));
+    NamedTensors fields;
+    if (saved.has(kAhead)) {
+      BRAID_ASSIGN(fields, saved.whole(kAhead));
+    }
+    BRAID_TRY(ahead_->load(waiting, fields));
+  }
   if (!numbers.contains(kOpenStep)) return ok_status();
   BRAID_ASSIGN(open_, read_open_step(saved));
   return ok_status();

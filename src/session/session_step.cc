@@ -63,6 +63,7 @@ void Session::abandon_step() {
   rewards_.abandon();
   hand_over_.abandon();
   generation_.abandon();
+  if (ahead_) ahead_->abandon();
   infers_.abandon();
   trains_.abandon();
   const StepProgress& kept = open_ ? *open_ : start_;
@@ -75,12 +76,35 @@ Result<std::map<std::string, double>> Session::run_step(const InstructionObserve
   return take_step(observer);
 }
 
+Status Session::run_turn(const Turn& turn, const CallSeconds& timer,
+                         const InstructionObserver& noted) {
+  turn_ = turn;
+  BRAID_TRY(run_list(program_, rank(), *this, timer, noted, open_ ? open_->next : 0));
+  BRAID_TRY(models_->end_moves());
+  if (ahead_) BRAID_TRY(ahead_->exchange().end_step());
+  return exchange_.end_step();
+}
+
+// What was made stays, also where the step fails.
+Status Session::fill_ahead(const CallSeconds& timer, const InstructionObserver& noted) {
+  while (ahead_->waiting() < ahead_->wanted(position_.step)) {
+    BRAID_TRY(run_turn({.now = false}, timer, noted));
+    ahead_->put();
+    start_.position = position_;
+  }
+  rows_.forget();
+  account_.begin();
+  ahead_->copy_first(&store_, &exchange_.holdings(), &record_.metrics);
+  return ok_status();
+}
+
 Result<std::map<std::string, double>> Session::take_step(const InstructionObserver& observer) {
   using Clock = std::chrono::steady_clock;
   begin_step();
   const double cpu_s = thread_cpu_s();
   const WorkCount counted = work_count();
   const CallSeconds timer = [&](const Call& call, double seconds) {
+    if (!has_samples(turn_, call)) return;
     record_.seconds[call.name] += seconds;  // calls may run several times
     note_memory();
   };
@@ -93,9 +117,12 @@ Result<std::map<std::string, double>> Session::take_step(const InstructionObserv
   timeline_.begin_step(is_recorded(config_, position_.step));
   const Clock::time_point begin = Clock::now();
   const Status status = guarded([&] {
-    BRAID_TRY(run_list(program_, rank(), *this, timer, noted, open_ ? open_->next : 0));
-    BRAID_TRY(models_->end_moves());
-    BRAID_TRY(exchange_.end_step());
+    Turn turn;
+    if (ahead_ && !open_) {
+      BRAID_TRY(fill_ahead(timer, noted));
+      turn.ahead = ahead_->waiting() <= ahead_->wanted(position_.step + 1);
+    }
+    BRAID_TRY(run_turn(turn, timer, noted));
     const WorkCount now = work_count();
     const double around_s = thread_cpu_s() - cpu_s - (now.work_s - counted.work_s);
     const double instruction_s =
@@ -105,6 +132,9 @@ Result<std::map<std::string, double>> Session::take_step(const InstructionObserv
     BRAID_TRY(report_.merge(whole, instruction_s, timeline_.take()));
     row = report_.row(static_cast<double>(data_.data.epoch(position_.cursor)));
     ++position_.step;
+    if (!ahead_) return ok_status();
+    ahead_->drop_first();
+    if (turn.ahead) ahead_->put();
     return ok_status();
   });
   talk_.end_step(status);

@@ -8,6 +8,7 @@
 #include "base/log.h"
 #include "base/text.h"
 #include "program/fused.h"
+#include "session/steps_ahead.h"
 
 namespace braid::inline session {
 
@@ -23,7 +24,23 @@ Result<TrainWork> TrainCalls::work_of(const Call& call) {
   return step_.work.training(id, step_.rows.deal(id, step_.position.step));
 }
 
+// Whose metrics say how old the samples are.
+bool TrainCalls::is_first(const Call& call) const {
+  for (const Call& other : step_.program.graph.calls)
+    if (other.kind == CallKind::kTrainStep) return other.name == call.name;
+  return false;
+}
+
+Status TrainCalls::check_age(const Call& call) {
+  const int64_t step = step_.position.step;
+  BRAID_TRY(check_versions(step_.store, step_.program, step));
+  if (is_first(call) && step_.leads(step_.id_of(call)))
+    note_versions(step_.store, step_.store.all_rows(), step_.program, step, step_.record.metrics);
+  return ok_status();
+}
+
 Status TrainCalls::begin(const Call& call) {
+  if (step_.program.staleness > 0) BRAID_TRY(check_age(call));
   BRAID_ASSIGN(TrainWork work, work_of(call));
   open(step_.id_of(call)).begin(call, std::move(work), step_.position.step);
   return ok_status();

@@ -35,6 +35,9 @@ class TrainCalls {
   void abandon();
 
  private:
+  bool is_first(const Call& call) const;
+  // That the step's samples are recent enough, and how old they are.
+  Status check_age(const Call& call);
   Training& open(CallId call);
   Result<TrainWork> work_of(const Call& call);
   Result<bool> reserve_fused(const FusedCalls& fused);

@@ -1,0 +1,151 @@
+// Jobs whose rollouts are older than the weights that learn from them: what a run that was killed
+// goes on with, ranks that are held up, what is refused. BRAID_TEST_FULL=1 also runs four ranks,
+// and looks at what is learnt.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <chrono>
+#include <numeric>
+#include <random>
+#include <thread>
+
+#include "base/testing.h"
+#include "runs/job_testing.h"
+
+namespace braid {
+namespace {
+
+using testing::HasSubstr;
+
+class JobStaleness : public JobRun {
+ protected:
+  static std::vector<std::string> stale(int64_t staleness, std::vector<std::string> more = {}) {
+    more.insert(more.end(), {"placement=disaggregated", "cluster={nodes: 1, gpus_per_node: 2}",
+                             cat("plan.staleness=", staleness), "algorithm.tis_cap=2",
+                             "rollout.max_response_length=12", "train.threads=1"});
+    return more;
+  }
+
+  static double most_stale(const std::string& name) {
+    double most = 0;
+    for (const Json& row : metrics(name)) most = std::max(most, row["staleness/max"].get<double>());
+    return most;
+  }
+};
+
+// The rollouts that wait are in the checkpoint, with the versions of their weights.
+TEST_F(JobStaleness, AKilledJobGoesOnWithTheRolloutsThatWaited) {
+  const std::string one = "stale-whole", killed = "stale-killed";
+  finish(command(one, "grpo", stale(2)));
+  if (HasFatalFailure()) return;
+  EXPECT_EQ(most_stale(one), 2);
+  const Json numbers = *checkpoint_numbers(path(one + "/checkpoints/step-000002"));
+  EXPECT_EQ(numbers["steps_ahead"]["steps"].size(), 2u);
+  EXPECT_EQ(numbers["steps_ahead"]["steps"][0]["counts"]["weights_version"][0], 0);
+  EXPECT_EQ(numbers["steps_ahead"]["steps"][1]["counts"]["weights_version"][0], 1);
+  same_kernels(one, killed);
+  const auto child = start(command(killed, "grpo", stale(2)));
+  ASSERT_TRUE(reaches(killed, 2, *child));
+  for (const pid_t rank : children_of(child->pid())) ::kill(rank, SIGKILL);
+  ending(*child);
+  ASSERT_LT(steps_kept(killed), 4) << "it had ended before it was killed";
+  finish(command(killed, "grpo", stale(2, {"checkpoint.resume=auto"})));
+  if (!HasFatalFailure()) expect_same_run(one, killed);
+}
+
+// Ranks are stopped at random, in turn and together.
+TEST_F(JobStaleness, RanksThatAreHeldUpDoNotMakeRolloutsOlder) {
+  const std::vector<std::string> steps = {"train.total_steps=12", "checkpoint.every_steps=0"};
+  finish(command("stale-undisturbed", "grpo", stale(1, steps)));
+  if (HasFatalFailure()) return;
+  same_kernels("stale-undisturbed", "stale-held");
+  const auto child = start(command("stale-held", "grpo", stale(1, steps)));
+  ASSERT_TRUE(reaches("stale-held", 1, *child));
+  const std::vector<pid_t> ranks = children_of(child->pid());
+  ASSERT_EQ(ranks.size(), 2u);
+  std::mt19937 random(7);
+  for (int stops = 0; stops < 20 && !child->wait(deadline_in(0)).ok(); ++stops) {
+    const pid_t rank = ranks[random() % 2];
+    ::kill(rank, SIGSTOP);
+    std::this_thread::sleep_for(std::chrono::milliseconds(random() % 60));
+    ::kill(rank, SIGCONT);
+    std::this_thread::sleep_for(std::chrono::milliseconds(random() % 20));
+  }
+  EXPECT_EQ(ending(*child).end, "exited with status 0");
+  EXPECT_EQ(metrics("stale-held"), metrics("stale-undisturbed"));
+  EXPECT_EQ(most_stale("stale-held"), 1);
+}
+
+TEST_F(JobStaleness, WhatIsNotThereIsRefusedByItsKey) {
+  const auto refused = [&](const std::vector<std::string>& more) {
+    const CommandOutcome end = shell("", command("stale-refused", "grpo", more));
+    EXPECT_NE(end.exit_code, 0) << end.output;
+    return end.output;
+  };
+  EXPECT_THAT(refused(stale(1, {"algorithm.dynamic_sampling=true"})),
+              HasSubstr("algorithm.dynamic_sampling"));
+  EXPECT_THAT(refused(stale(1, {"rollout.replay=rollouts.jsonl"})), HasSubstr("rollout.replay"));
+  std::vector<std::string> shared = stale(1);
+  shared.push_back("placement=colocated");
+  EXPECT_THAT(refused(shared), HasSubstr("share devices"));
+}
+
+// Layouts change roundings alone.
+TEST_F(JobStaleness, FourRanksLearnAsTwo) {
+  if (!full_tier()) GTEST_SKIP() << "full tier";
+  finish(job_command("stale-two", "grpo", stale(1)));
+  std::vector<std::string> four = stale(1, {"parallel={generate: {dp: 2}, update_actor: {tp: 2}}"});
+  four.push_back("cluster={nodes: 1, gpus_per_node: 4}");
+  same_kernels("stale-two", "stale-four");
+  finish(job_command("stale-four", "grpo", four));
+  if (HasFatalFailure()) return;
+  expect_same_metrics("stale-two", "stale-four");
+  const Tensors two = weights_of(path("stale-two/export/actor"));
+  for (const auto& [name, tensor] : weights_of(path("stale-four/export/actor"))) {
+    const double error = (tensor - two.at(name)).norm().item<double>();
+    EXPECT_LE(error, kEquivalence * two.at(name).norm().item<double>()) << name;
+  }
+}
+
+// The mean reward of the last third of a run.
+double last_reward(const std::vector<Json>& rows) {
+  double sum = 0;
+  const size_t first = rows.size() - rows.size() / 3;
+  for (size_t i = first; i < rows.size(); ++i) sum += rows[i]["reward/mean"].get<double>();
+  return sum / static_cast<double>(rows.size() - first);
+}
+
+// The quickstart's task: rollouts that are one step or four old teach what those of the present
+// weights do, within twice what seeds differ by.
+TEST_F(JobStaleness, OlderRolloutsTeachAsMuch) {
+  if (!full_tier()) GTEST_SKIP() << "full tier";
+  const std::string examples = cat(BRAID_SOURCE_DIR, "/examples/quickstart/");
+  finish({BRAID_BINARY, "train", examples + "sft.yaml", "run.dir=" + folder_, "run.name=stale-sft",
+          cat("model.config=", examples, "model/config.json"),
+          cat("tokenizer.path=", examples, "model")});
+  const auto learnt = [&](int64_t staleness, int seed) {
+    const std::string name = cat("stale-", staleness, "-", seed);
+    finish({BRAID_BINARY, "train", examples + "grpo.yaml", "run.dir=" + folder_, "run.name=" + name,
+            "model.path=" + path("stale-sft/export/actor"), cat("train.seed=", seed),
+            "placement=disaggregated", "cluster={nodes: 1, gpus_per_node: 2}", "train.threads=1",
+            cat("plan.staleness=", staleness), cat("algorithm.tis_cap=", staleness > 0 ? 2 : 0)});
+    if (staleness > 0) EXPECT_EQ(most_stale(name), staleness);
+    return last_reward(metrics(name));
+  };
+  std::map<int64_t, std::vector<double>> rewards;
+  for (const int64_t staleness : {0, 1, 4})
+    for (int seed = 1; seed <= 3; ++seed) rewards[staleness].push_back(learnt(staleness, seed));
+  const auto mean = [](const std::vector<double>& values) {
+    return std::accumulate(values.begin(), values.end(), 0.0) / static_cast<double>(values.size());
+  };
+  const auto [low, high] = std::minmax_element(rewards[0].begin(), rewards[0].end());
+  for (const int64_t staleness : {1, 4}) {
+    RecordProperty(cat("reward_", staleness), cat(mean(rewards[staleness])));
+    EXPECT_NEAR(mean(rewards[staleness]), mean(rewards[0]), 2 * (*high - *low)) << staleness;
+  }
+  RecordProperty("reward_0", cat(mean(rewards[0])));
+  RecordProperty("spread_0", cat(*high - *low));
+}
+
+}  // namespace
+}  // namespace braid
