@@ -3,14 +3,22 @@
 #include <algorithm>
 #include <thread>
 
+#include "base/log.h"
 #include "base/text.h"
 #include "host/file.h"
 #include "plan/executable.h"
 #include "pricing/measured.h"
+#include "search/ahead.h"
 #include "search/judge.h"
 #include "search/simulate.h"
 
 namespace braid::inline launch {
+namespace {
+
+constexpr int64_t kUnitsOfDivision = 2;  // of search, for each way to divide the devices
+
+}  // namespace
+
 Result<Calibration> runtime_calibration(const PlanningProblem& problem) {
   BRAID_ASSIGN(Calibration calibration,
                with_profiles(committed_calibration(), problem, file_reader()));
@@ -47,6 +55,15 @@ Result<std::vector<ExecutionPlan>> executable_plans(const PlanningProblem& probl
                                          "; 'braid plan' says what would"));
   std::vector<ExecutionPlan> out;
   for (const JudgedPlan& judged : plans) out.push_back(judged.plan);
+  if (search.staleness == 0) return out;
+  AheadOptions ahead{search.staleness, kUnitsOfDivision, options.units.threads, space_options};
+  BRAID_ASSIGN(const auto proposal,
+               propose_ahead(problem, pricer, calibration, plans.front().verdict.step_s, ahead));
+  if (!proposal)
+    return invalid_input(cat("plan.staleness: ", problem.graph.name,
+                             " has no generation that could work ahead; set it to 0"));
+  log_info(cat("plan: ", first_line(ahead_text(*proposal))));
+  if (proposal->wins()) out.insert(out.begin(), proposal->ahead->plan);
   return out;
 }
 

@@ -20,11 +20,13 @@ struct ExecutableSearch {
   int64_t units = 32;                            // of work: seconds
   int threads = 0;                               // 0: one for each core
   const PlanConstraints* constraints = nullptr;  // that plans keep, if given
+  int64_t staleness = 0;                         // that the fastest may have
 };
 
 // The plans that were simulated and fit, the fastest first. The same on every rank: the search is
-// limited by work, not by time. kInfeasible where none fits. Errors: devices of the constraints
-// that are no run.
+// limited by work, not by time. One whose rollouts are made ahead of training is the first of them
+// where it may have that and is faster; the log says which. kInfeasible where none fits. Errors:
+// devices of the constraints that are no run.
 Result<std::vector<ExecutionPlan>> executable_plans(const PlanningProblem& problem,
                                                     const Calibration& calibration,
                                                     const ExecutableSearch& search = {});

@@ -167,7 +167,8 @@ Result<PlannedRun> planned_automatically(const Config& config,
   BRAID_ASSIGN(const PlanConstraints constraints,
                plan_constraints(config, *out.problem, file_reader()));
   BRAID_ASSIGN(const std::vector<ExecutionPlan> plans,
-               executable_plans(*out.problem, calibration, {.constraints = &constraints}));
+               executable_plans(*out.problem, calibration,
+                                {.constraints = &constraints, .staleness = config.plan.staleness}));
   Status refused;
   for (const ExecutionPlan& plan : plans) {
     out.plan = plan;

@@ -17,6 +17,7 @@
 #include "host/file.h"
 #include "plan/executable.h"
 #include "plan/plan_text.h"
+#include "search/ahead.h"
 #include "search/fuse.h"
 #include "search/judge.h"
 #include "search/migration.h"
@@ -228,6 +229,7 @@ struct Extras {
   std::vector<CompareRow> rows;
   std::vector<CallExplanation> explanations;
   std::optional<FusionProposal> fusion;
+  std::optional<AheadProposal> ahead;
   std::optional<Result<MigrationProposal>> migration;
   std::optional<Planning> what_if;
   std::optional<Export> exported;
@@ -244,6 +246,7 @@ void print_json(const Planning& planning, const PlanArguments& arguments, const 
   if (arguments.compare) json["compare"] = compare_json(planning.problem, extras.rows);
   if (arguments.explain) json["explain"] = explain_json(extras.explanations);
   if (extras.fusion) json["fusion"] = fusion_json(*extras.fusion);
+  if (extras.ahead) json["staleness"] = ahead_json(*extras.ahead);
   if (extras.migration) json["hand_over"] = migration_json(*extras.migration);
   if (extras.exported)
     json["export"] = {{"framework", arguments.export_to},
@@ -260,6 +263,7 @@ void print_extras(const Planning& planning, const PlanArguments& arguments, cons
   if (arguments.explain) std::cout << "\n" << explain_text(extras.explanations);
   if (extras.fusion) std::cout << fusion_text(*extras.fusion, planning.found.plan);
   if (extras.migration) std::cout << migration_text(*extras.migration);
+  if (extras.ahead) std::cout << ahead_text(*extras.ahead);
   if (extras.what_if)
     std::cout << "\n" << what_if_text(planning, *extras.what_if, arguments.what_if);
 }
@@ -293,6 +297,20 @@ Status fuse_training(const PlanArguments& arguments, const Planning& planning, E
   return ok_status();
 }
 
+// What rollouts ahead of training would bring, where plan.staleness allows them.
+Status look_ahead(const PlanArguments& arguments, const Planning& planning, Extras& extras) {
+  if (planning.staleness == 0) return ok_status();
+  AheadOptions options;
+  options.staleness = planning.staleness;
+  options.space.margin = planning.found.margin;
+  if (arguments.keep) {
+    BRAID_ASSIGN(options.space, keeping(planning.constraints, std::move(options.space)));
+  }
+  BRAID_ASSIGN(extras.ahead, propose_ahead(planning.problem, *planning.pricer, planning.calibration,
+                                           planning.found.verdict->step_s, options));
+  return ok_status();
+}
+
 // After everything else is written and printed: the search is not lost where no fused plan wins.
 Status write_fused(const PlanArguments& arguments, const Planning& planning, const Extras& extras) {
   if (arguments.fused_out.empty()) return ok_status();
@@ -322,6 +340,7 @@ Status run_plan(const PlanArguments& arguments) {
                          planning.calibration));
   }
   BRAID_TRY(fuse_training(arguments, planning, extras));
+  BRAID_TRY(look_ahead(arguments, planning, extras));
   if (arguments.explain && generates(planning.problem.graph))
     extras.migration =
         propose_migration(planning.found.plan, planning.problem, planning.calibration);

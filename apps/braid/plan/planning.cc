@@ -213,6 +213,7 @@ Status plan_inputs(const PlanArguments& arguments, const std::vector<std::string
             "; nodes of one kind are numbered one after the other, however they are listed"));
   BRAID_ASSIGN(planning.constraints, plan_constraints(loaded.config, planning.problem, read));
   BRAID_ASSIGN(planning.given, configured_plan(loaded.config, planning.problem, read));
+  planning.staleness = loaded.config.plan.staleness;
   const Status status = search_plan(arguments, planning);
   return status.ok() ? status : with_smallest_cluster(status, planning, arguments.keep);
 }

@@ -42,6 +42,7 @@ struct Planning {
   Judge judge;
   Found found;
   DetailedVerdict detailed;  // of the plan that was found
+  int64_t staleness = 0;     // that a proposal beside it may have
   double seconds = 0;
 };
 

@@ -1,0 +1,41 @@
+// Rollouts ahead of training (staleness of a plan) as a proposal beside the fastest synchronous
+// plan: whether generation on devices of its own, for a later step, makes a step shorter by the
+// simulator's word. Beside it and not in its place: older rollouts are not the same ones, so that
+// only who asks for them gets them. Values; thread-safe.
+#pragma once
+
+#include <optional>
+#include <string>
+
+#include "base/json.h"
+#include "search/search.h"
+
+namespace braid::inline search {
+
+struct AheadOptions {
+  int64_t staleness = 1;
+  int64_t units = 2;  // of search for each division of the devices
+  int threads = 1;
+  SpaceOptions space;  // what plans may have
+};
+
+struct AheadProposal {
+  int64_t staleness = 0;
+  double step_s = 0;                // of the synchronous plan
+  std::optional<JudgedPlan> ahead;  // the fastest that fits; none: none does
+  bool wins() const { return ahead && ahead->verdict.step_s < step_s; }
+};
+
+// The last 1, 2, 4, ... devices generate, the others do all else. The same for everybody. Nothing
+// where the graph does not generate, or cannot ahead. `step_s`: of the best synchronous plan, by
+// simulator_judge(). Errors: those of the judge that are not about one plan alone.
+Result<std::optional<AheadProposal>> propose_ahead(const PlanningProblem& problem,
+                                                   const CallPricer& pricer,
+                                                   const Calibration& calibration, double step_s,
+                                                   const AheadOptions& options);
+
+// One line that says by how much, or to stay synchronous; it ends with a line break.
+std::string ahead_text(const AheadProposal& proposal);
+OrderedJson ahead_json(const AheadProposal& proposal);
+
+}  // namespace braid::inline search

@@ -1,0 +1,56 @@
+#include "search/ahead.h"
+
+#include <gmock/gmock.h>
+
+#include "plan/test_problem.h"
+#include "search/judge.h"
+#include "search/simulate.h"
+
+namespace braid::inline search {
+namespace {
+
+using testing::HasSubstr;
+
+struct Case {
+  PlanningProblem problem;
+  CallPricer pricer;
+  explicit Case(const TestProblem& test)
+      : problem(make_test_problem(test)),
+        pricer(*CallPricer::make(problem, committed_calibration())) {}
+  std::optional<AheadProposal> propose(double step_s, int64_t staleness = 1) {
+    AheadOptions options;
+    options.staleness = staleness;
+    return *propose_ahead(problem, pricer, committed_calibration(), step_s, options);
+  }
+};
+
+TEST(Ahead, GenerationHasDevicesOfItsOwnAndTheJudgesTime) {
+  Case grpo({.algorithm = "grpo", .actor = "qwen2.5-0.5b", .devices = 4, .prompts = 64});
+  const auto proposal = grpo.propose(1e9);
+  ASSERT_TRUE(proposal && proposal->ahead);
+  EXPECT_TRUE(proposal->wins());
+  const ExecutionPlan& plan = proposal->ahead->plan;
+  EXPECT_EQ(plan.staleness, 1);
+  const auto verdict = simulate_plan(plan, grpo.problem, committed_calibration(), {});
+  ASSERT_TRUE(verdict.ok()) << verdict.status().message();
+  EXPECT_EQ(verdict->step_s, proposal->ahead->verdict.step_s);
+  ExecutionPlan synchronous = plan;
+  synchronous.staleness = 0;
+  EXPECT_LT(verdict->step_s,
+            simulate_plan(synchronous, grpo.problem, committed_calibration(), {})->step_s);
+  EXPECT_THAT(ahead_text(*proposal), HasSubstr("staleness: with rollouts made 1 step ahead"));
+}
+
+TEST(Ahead, StaysSynchronousWhereItDoesNotPay) {
+  Case grpo({.algorithm = "grpo", .actor = "qwen2.5-0.5b", .devices = 4, .prompts = 64});
+  const auto proposal = grpo.propose(1e-6, 2);
+  ASSERT_TRUE(proposal && proposal->ahead);
+  EXPECT_FALSE(proposal->wins());
+  EXPECT_THAT(ahead_text(*proposal), HasSubstr("stay synchronous: with rollouts made 2 steps"));
+  EXPECT_EQ(ahead_json(*proposal)["pays"], false);
+  Case sft({.algorithm = "sft", .actor = "qwen2.5-0.5b", .devices = 2});
+  EXPECT_FALSE(sft.propose(1).has_value());
+}
+
+}  // namespace
+}  // namespace braid::inline search
