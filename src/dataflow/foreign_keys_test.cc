@@ -223,7 +223,7 @@ constexpr Answer kVerl[] = {
     {"algorithm.filter_groups.metric=acc", "a group has a signal where two of its rewards differ"},
     {"algorithm.rollout_is=token", "here it is algorithm.tis_cap"},
     {"algorithm.rollout_is_threshold=2.0", "write 'algorithm.tis_cap: 2.0'"},
-    {"algorithm.rollout_correction.rollout_rs=token", "of such corrections there is one"},
+    {"algorithm.rollout_correction.rollout_rs=token", "of such corrections there are two"},
     {"actor_rollout_ref.model.path=m", "write 'model.path: m'"},
     {"actor_rollout_ref.model.use_remove_padding=True", "sequences are always packed"},
     {"actor_rollout_ref.model.enable_gradient_checkpointing=True", "write 'train.recompute: true'"},
@@ -330,7 +330,7 @@ constexpr Answer kOpenRlhf[] = {
     {"ckpt.load_enable=true", "write 'checkpoint.resume: auto'"},
     {"ckpt.max_num=3", "write 'checkpoint.keep_last: 3'"},
     {"train.dynamic_batch_enable=true", "micro-batches are always cut by tokens"},
-    {"train.async_enable=true", "rollouts come from the weights that learn from them"},
+    {"train.async_enable=true", "here it is plan.staleness (1 = rollouts are one step older"},
     {"reward.stop_properly_penalty_coef=0.5", "reward_total.missing_eos_penalty is subtracted"},
     {"--pretrain=m", "write 'model.path: m'"},
     {"--reward_pretrain=m", "write 'reward: [{type: model, path: m}]'"},
@@ -377,7 +377,7 @@ constexpr Answer kOpenRlhf[] = {
     {"--flash_attn=true", "there is one attention kernel"},
     {"--packing_samples=true", "sequences are always packed"},
     {"--freezing_actor_steps=-1", "write 'critic.warmup_steps: 0'"},
-    {"--async_train=true", "rollouts come from the weights that learn from them"},
+    {"--async_train=true", "here it is plan.staleness (1 = rollouts are one step older"},
     {"--agent_func_path=a.py", "a response is one turn"},
 };
 // clang-format on

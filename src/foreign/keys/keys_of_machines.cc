@@ -54,7 +54,7 @@ constexpr ForeignKey kKeysOfMachines[] = {
   {"colocate_critic_reward", "OpenRLHF", "placement", "which calls share devices, as {critic: 4-7, reward: 4-7}", no_conversion},
   {"strategy", "verl", "", "there is one engine for training; parallel says how ranks share it"},
   {"model_engine", "verl", "", "there is one engine for training; parallel says how ranks share it"},
-  {"async_train", "OpenRLHF", "", "rollouts come from the weights that learn from them; staleness of a plan is simulated, not trained"},
+  {"async_train", "OpenRLHF", "plan.staleness", "1 = rollouts are one step older, with placement: disaggregated", no_conversion},
   {"ray_kwargs.*", "verl", "", "ranks are started by 'braid train' itself, torchrun, srun or mpirun (docs/ranks.md)"},
   {"ray_init.*", "verl", "", "ranks are started by 'braid train' itself, torchrun, srun or mpirun (docs/ranks.md)"},
   {"balance_batch", "verl", "", "ranks get about as many tokens each, always"},
