@@ -30,8 +30,8 @@ Config stale_run(const std::string& name) {
 // The tensors are the session's own, and change.
 CheckpointState copied(const CheckpointState& state) {
   CheckpointState out = state;
-  for (auto& [group, tensors] : out.tensors)
-    for (auto& [name, tensor] : tensors) tensor = tensor.clone();
+  for (auto& [group, slices] : out.tensors)
+    for (SavedSlice& slice : slices) slice.values = slice.values.clone();
   return out;
 }
 
@@ -80,7 +80,7 @@ void expect_same_tensors(const CheckpointState& a, const CheckpointState& b) {
     const auto& other = a.tensors.at(group);
     ASSERT_EQ(other.size(), tensors.size()) << group;
     for (size_t i = 0; i < tensors.size(); ++i)
-      EXPECT_TRUE(at::equal(other[i].second, tensors[i].second)) << group << tensors[i].first;
+      EXPECT_TRUE(at::equal(other[i].values, tensors[i].values)) << group << tensors[i].tensor;
   }
 }
 
@@ -126,7 +126,7 @@ TEST(StepsAhead, LearnFromWhatOlderWeightsHaveSampled) {
     learnt.push_back(copied(*session->save_state()));
   }
   const auto weights = [](const CheckpointState& state) {
-    return state.tensors.at("actor.weights").front().second;
+    return state.tensors.at("actor.weights").front().values;
   };
   EXPECT_FALSE(at::equal(weights(learnt[0]), weights(learnt[1])));
 }
