@@ -60,10 +60,10 @@ Status io_error(std::string message) { return {Code::kIo, std::move(message)}; }
 
 void set_check_context(std::string context) { check_context() = std::move(context); }
 
-void check_failed(const char* file, int line, const std::string& message) {
+void check_failed(const char* file, int line, const char* what, const std::string& message) {
   const std::string& context = check_context();
-  std::fprintf(stderr, "braid: internal error%s%s at %s:%d: %s\n", context.empty() ? "" : " in ",
-               context.c_str(), file, line, message.c_str());
+  std::fprintf(stderr, "braid: internal error%s%s at %s:%d: %s: %s\n",
+               context.empty() ? "" : " in ", context.c_str(), file, line, what, message.c_str());
   std::abort();
 }
 

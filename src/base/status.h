@@ -83,12 +83,13 @@ class [[nodiscard]] Result {
   Status status_;
 };
 
-// Prints message with file and line and aborts; for broken invariants only.
-[[noreturn]] void check_failed(const char* file, int line, const std::string& message);
+// Prints "WHAT: MESSAGE" with file and line and aborts; for broken invariants only.
+[[noreturn]] void check_failed(const char* file, int line, const char* what,
+                               const std::string& message);
 
 template <typename T>
 std::optional<T>& Result<T>::checked() {
-  if (!value_) check_failed(__FILE__, __LINE__, "value of a failed result: " + status_.message());
+  if (!value_) check_failed(__FILE__, __LINE__, "value of a failed result", status_.message());
   return value_;
 }
 
@@ -98,10 +99,10 @@ void set_check_context(std::string context);
 
 }  // namespace braid::inline base
 
-#define BRAID_CHECK(condition, message)                                                    \
-  do {                                                                                     \
-    if (!(condition)) [[unlikely]]                                                         \
-      ::braid::check_failed(__FILE__, __LINE__, std::string(#condition ": ") + (message)); \
+#define BRAID_CHECK(condition, message)                               \
+  do {                                                                \
+    if (!(condition)) [[unlikely]]                                    \
+      ::braid::check_failed(__FILE__, __LINE__, #condition, message); \
   } while (false)
 
 // Returns the failure of a Status expression from the enclosing function.

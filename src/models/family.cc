@@ -14,7 +14,7 @@ const std::vector<ModelFamily>& model_families() {
 const ModelFamily& family_of(const ModelSpec& spec) {
   for (const ModelFamily& family : model_families())
     if (family.name == spec.family) return family;
-  check_failed(__FILE__, __LINE__, cat("no model family '", spec.family, "'"));
+  check_failed(__FILE__, __LINE__, "known family", cat("no model family '", spec.family, "'"));
 }
 
 bool joins_gate(const ModelSpec& spec) {
