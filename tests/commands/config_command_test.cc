@@ -42,12 +42,12 @@ TEST_F(ConfigCommand, TheDryRunPrintsTheArithmeticAndChecksTheData) {
   EXPECT_THAT(outcome.output, HasSubstr("4096 usable lines"));
 }
 
-struct BadInput {
+struct BadConfig {
   const char* name;
   const char* arguments;
   const char* message;
 };
-void PrintTo(const BadInput& bad, std::ostream* out) { *out << bad.name; }
+void PrintTo(const BadConfig& bad, std::ostream* out) { *out << bad.name; }
 
 // Everything that is right, so that each case below is wrong in one thing.
 constexpr const char* kGood =
@@ -72,7 +72,7 @@ TEST_F(ConfigCommand, BadFilesNameFileAndLine) {
   }
 }
 
-class BadConfiguration : public CommandTest, public ::testing::WithParamInterface<BadInput> {};
+class BadConfiguration : public CommandTest, public ::testing::WithParamInterface<BadConfig> {};
 
 TEST_P(BadConfiguration, EndsWithOneLine) {
   const CommandOutcome outcome = run_braid(std::string(kGood) + GetParam().arguments);
@@ -84,37 +84,38 @@ TEST_P(BadConfiguration, EndsWithOneLine) {
 INSTANTIATE_TEST_SUITE_P(
     Cases, BadConfiguration,
     ::testing::Values(
-        BadInput{"file", "none.yaml", "none.yaml: cannot open"},
-        BadInput{"algorithm", "algorithm.name=gpro", "grpo"},
-        BadInput{"discount", "algorithm.gamma=1.5", "command line: algorithm.gamma"},
-        BadInput{"no_model", "model.config=", "model.path: no model given"},
-        BadInput{"model_folder", "model.path=/no/such/model",
-                 "model.path: /no/such/model: there is no such model"},
-        BadInput{"hub_model", "model.path=Org/None", "hf download Org/None"},
-        BadInput{"hub_data", "data.train=org/none", "hf download org/none --repo-type dataset"},
-        BadInput{"no_data", "data.train=", "data.train"},
-        BadInput{"data_file", "data.train=/no/such.jsonl", "/no/such.jsonl"},
-        BadInput{"tokenizer", "tokenizer.path=/no/tokenizer", "tokenizer.path: /no/tokenizer"},
-        BadInput{"no_reward", "'reward=[]'", "reward: the list is empty"},
-        BadInput{"reward_type", "'reward=[{type: rul}]'", "'rul' (did you mean 'rule'?)"},
-        BadInput{"reward_model", "'reward=[{type: model, path: /no/model}]'", "/no/model"},
-        BadInput{"reward_script", "'reward=[{type: python, path: /no/reward.py, function: f}]'",
-                 "/no/reward.py"},
-        BadInput{"reward_program", "'reward=[{type: command, command: [/no/judge]}]'", "/no/judge"},
-        BadInput{"eval_file", "data.eval=/no/eval.jsonl", "/no/eval.jsonl"},
-        BadInput{"task", "data.train=task:revese", "did you mean 'reverse'"},
-        BadInput{"key", "rollout.temprature=1", "did you mean 'rollout.temperature'?"},
-        BadInput{"group", "rollouts.seed=1", "did you mean 'rollout'?"},
-        BadInput{"octal", "train.seed=010", "train.seed must be a whole number"},
-        BadInput{"yes", "train.recompute=yes", "train.recompute must be true or false"},
-        BadInput{"nan", "optim.actor.lr=nan", "optim.actor.lr must be a finite number"},
-        BadInput{"minutes", "checkpoint.every_minutes=-1", "checkpoint.every_minutes"},
-        BadInput{"truncated_sampling", "rollout.top_p=0.9", "rollout.top_p: changes"},
-        BadInput{"divisibility", "train.minibatches=5", "train.minibatches"},
-        BadInput{"verl", "actor_rollout_ref.actor.clip_ratio=0.2", "is a key of verl"},
-        BadInput{"trl", "num_generations=8", "is a key of TRL"},
-        BadInput{"openrlhf", "n_samples_per_prompt=8", "rollout.samples_per_prompt: 8"},
-        BadInput{"device", "device=tpu", "device"}),
+        BadConfig{"file", "none.yaml", "none.yaml: cannot open"},
+        BadConfig{"algorithm", "algorithm.name=gpro", "grpo"},
+        BadConfig{"discount", "algorithm.gamma=1.5", "command line: algorithm.gamma"},
+        BadConfig{"no_model", "model.config=", "model.path: no model given"},
+        BadConfig{"model_folder", "model.path=/no/such/model",
+                  "model.path: /no/such/model: there is no such model"},
+        BadConfig{"hub_model", "model.path=Org/None", "hf download Org/None"},
+        BadConfig{"hub_data", "data.train=org/none", "hf download org/none --repo-type dataset"},
+        BadConfig{"no_data", "data.train=", "data.train"},
+        BadConfig{"data_file", "data.train=/no/such.jsonl", "/no/such.jsonl"},
+        BadConfig{"tokenizer", "tokenizer.path=/no/tokenizer", "tokenizer.path: /no/tokenizer"},
+        BadConfig{"no_reward", "'reward=[]'", "reward: the list is empty"},
+        BadConfig{"reward_type", "'reward=[{type: rul}]'", "'rul' (did you mean 'rule'?)"},
+        BadConfig{"reward_model", "'reward=[{type: model, path: /no/model}]'", "/no/model"},
+        BadConfig{"reward_script", "'reward=[{type: python, path: /no/reward.py, function: f}]'",
+                  "/no/reward.py"},
+        BadConfig{"reward_program", "'reward=[{type: command, command: [/no/judge]}]'",
+                  "/no/judge"},
+        BadConfig{"eval_file", "data.eval=/no/eval.jsonl", "/no/eval.jsonl"},
+        BadConfig{"task", "data.train=task:revese", "did you mean 'reverse'"},
+        BadConfig{"key", "rollout.temprature=1", "did you mean 'rollout.temperature'?"},
+        BadConfig{"group", "rollouts.seed=1", "did you mean 'rollout'?"},
+        BadConfig{"octal", "train.seed=010", "train.seed must be a whole number"},
+        BadConfig{"yes", "train.recompute=yes", "train.recompute must be true or false"},
+        BadConfig{"nan", "optim.actor.lr=nan", "optim.actor.lr must be a finite number"},
+        BadConfig{"minutes", "checkpoint.every_minutes=-1", "checkpoint.every_minutes"},
+        BadConfig{"truncated_sampling", "rollout.top_p=0.9", "rollout.top_p: changes"},
+        BadConfig{"divisibility", "train.minibatches=5", "train.minibatches"},
+        BadConfig{"verl", "actor_rollout_ref.actor.clip_ratio=0.2", "is a key of verl"},
+        BadConfig{"trl", "num_generations=8", "is a key of TRL"},
+        BadConfig{"openrlhf", "n_samples_per_prompt=8", "rollout.samples_per_prompt: 8"},
+        BadConfig{"device", "device=tpu", "device"}),
     [](const auto& info) { return info.param.name; });
 
 }  // namespace

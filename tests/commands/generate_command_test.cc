@@ -12,21 +12,21 @@ namespace {
 
 using ::testing::HasSubstr;
 
-const std::string kModel = std::string(BRAID_SOURCE_DIR) + "/tests/data/models/llama";
+const std::string kGenerateModel = std::string(BRAID_SOURCE_DIR) + "/tests/data/models/llama";
 
 // Standard output, or standard error alone.
 CommandOutcome run_generate(const std::string& lines, const std::string& flags,
                             bool errors = false) {
   const std::string path = ::testing::TempDir() + "/generate_prompts.jsonl";
   EXPECT_TRUE(write_file_atomic(path, lines).ok());
-  const std::string command = std::string(BRAID_BINARY) + " generate " + kModel + " --prompts " +
-                              path + " --threads 1 " + flags +
+  const std::string command = std::string(BRAID_BINARY) + " generate " + kGenerateModel +
+                              " --prompts " + path + " --threads 1 " + flags +
                               (errors ? " 2>&1 >/dev/null" : " 2>/dev/null");
   return run_shell(command);
 }
 
 TEST(GenerateCommand, GreedyContinuesAsTransformersDoes) {
-  const std::string golden_text = read_file(kModel + "/golden.json").value();
+  const std::string golden_text = read_file(kGenerateModel + "/golden.json").value();
   const Json golden = parse_json(golden_text, "golden.json").value();
   std::string lines;
   for (const Json& prompt : golden["prompts"])

@@ -17,14 +17,14 @@ using ::testing::AllOf;
 using ::testing::HasSubstr;
 using ::testing::Not;
 
-struct Recipe {
+struct SmokeRecipe {
   const char* file;         // in examples/
   const char* more = "";    // what its first lines ask for on the command line
   bool arrow = false;       // its data are parquet
   const char* metric = "";  // that a step of it has
 };
 
-constexpr Recipe kRecipes[] = {
+constexpr SmokeRecipe kRecipes[] = {
     {"algorithms/distill.yaml", "", false, "distill/reverse_kl"},
     {"algorithms/preferences.yaml", "algorithm.name=dpo", false, "dpo/loss"},
     {"algorithms/reward_model.yaml", "", false, "rm/loss"},
@@ -60,7 +60,7 @@ std::vector<Json> only_metrics(const std::string& folder) {
   return {};
 }
 
-class SmokeOfRecipe : public CommandTest, public ::testing::WithParamInterface<Recipe> {
+class SmokeOfRecipe : public CommandTest, public ::testing::WithParamInterface<SmokeRecipe> {
  protected:
   void SetUp() override {
     CommandTest::SetUp();
@@ -72,7 +72,7 @@ class SmokeOfRecipe : public CommandTest, public ::testing::WithParamInterface<R
 };
 
 TEST_P(SmokeOfRecipe, Runs) {
-  const Recipe& recipe = GetParam();
+  const SmokeRecipe& recipe = GetParam();
   if (recipe.arrow && !can_read_arrow()) GTEST_SKIP() << "built without Arrow";
   const CommandOutcome outcome =
       run_smoke(folder_, cat("examples/", recipe.file, " ", recipe.more));
@@ -96,7 +96,7 @@ INSTANTIATE_TEST_SUITE_P(Examples, SmokeOfRecipe, ::testing::ValuesIn(kRecipes),
 // A recipe that is added must stand above. examples/plans has those of the planner.
 TEST(SmokeOfRecipes, AllOfThemAreTried) {
   std::set<std::string> tried, found;
-  for (const Recipe& recipe : kRecipes) tried.insert(recipe.file);
+  for (const SmokeRecipe& recipe : kRecipes) tried.insert(recipe.file);
   const std::filesystem::path root = std::string(BRAID_SOURCE_DIR) + "/examples";
   for (const auto& entry : std::filesystem::recursive_directory_iterator(root)) {
     const std::string file = entry.path().lexically_relative(root);

@@ -7,6 +7,7 @@
 #include "base/json.h"
 #include "base/testing.h"
 #include "base/text.h"
+#include "commands/plan/testing.h"
 #include "test_paths.h"
 
 namespace braid {
@@ -17,19 +18,6 @@ using testing::HasSubstr;
 
 CommandOutcome run_fuse(const std::string& arguments) {
   return run_shell(cat(BRAID_BINARY, " fuse ", arguments, " 2>&1"));
-}
-
-std::string temporary(const std::string& name) { return cat(testing::TempDir(), "/", name); }
-
-std::string write_temporary(const std::string& name, const std::string& text) {
-  std::ofstream(temporary(name)) << text;
-  return temporary(name);
-}
-
-std::string read_text(const std::string& path) {
-  std::ostringstream text;
-  text << std::ifstream(path).rdbuf();
-  return text.str();
 }
 
 // Two models in opposite directions, one in a V; lag, fractions, uneven stages.

@@ -8,6 +8,7 @@
 #include "base/json.h"
 #include "base/testing.h"
 #include "base/text.h"
+#include "commands/plan/testing.h"
 #include "pricing/profile.h"
 #include "test_paths.h"
 
@@ -21,19 +22,6 @@ using testing::Not;
 using testing::StartsWith;
 
 const std::string kSource = std::string(BRAID_SOURCE_DIR) + "/";
-const std::string kPlans = kSource + "examples/plans/";
-
-CommandOutcome run_braid(const std::string& arguments) {
-  return run_shell(cat(BRAID_BINARY, " ", arguments, " 2>&1"));
-}
-
-std::string temporary(const std::string& name) { return cat(testing::TempDir(), "/plan_", name); }
-
-std::string write_temporary(const std::string& name, const std::string& text) {
-  std::ofstream(temporary(name)) << text;
-  return temporary(name);
-}
-
 // PPO of 7B on one node: a second's search at most.
 std::string config() {
   static const std::string path =

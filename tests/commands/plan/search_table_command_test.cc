@@ -8,30 +8,19 @@
 #include "base/json.h"
 #include "base/testing.h"
 #include "base/text.h"
+#include "commands/plan/testing.h"
 #include "test_paths.h"
 
 namespace braid {
 namespace {
 
+CommandOutcome run_search_table(const std::string& arguments) {
+  return run_braid("search-table " + arguments);
+}
+
 using ::testing::HasSubstr;
 
 const std::string kFolder = std::string(BRAID_SOURCE_DIR) + "/tests/data/search_problems/";
-
-CommandOutcome run_braid(const std::string& arguments) {
-  return run_shell(cat(BRAID_BINARY, " search-table ", arguments, " 2>&1"));
-}
-
-std::string read_text(const std::string& path) {
-  std::ostringstream text;
-  text << std::ifstream(path).rdbuf();
-  return text.str();
-}
-
-std::string write_temporary(const std::string& name, const std::string& text) {
-  const std::string path = cat(testing::TempDir(), "/", name);
-  std::ofstream(path) << text;
-  return path;
-}
 
 Json references() { return Json::parse(read_text(kFolder + "reference_plans.json"))["problems"]; }
 
@@ -45,7 +34,8 @@ TEST(SearchTableCommand, PricesEveryReferencePlanExactly) {
     for (const Json& plan : reference["plans"]) {
       const Json choices = {{"choices", plan["choices"]}};
       const std::string path = write_temporary("reference_plan.json", choices.dump());
-      const CommandOutcome ran = run_braid(cat(problem_path(reference), " --evaluate ", path));
+      const CommandOutcome ran =
+          run_search_table(cat(problem_path(reference), " --evaluate ", path));
       ASSERT_EQ(ran.exit_code, 0) << ran.output;
       const Json price = Json::parse(ran.output);
       SCOPED_TRACE(cat(reference["problem"].dump(), " ", plan["name"].dump()));
@@ -64,7 +54,7 @@ TEST(SearchTableCommand, ProvesTheOptimumForEverySeed) {
     for (int seed = 1; seed <= 5; ++seed) {
       const std::string out = cat(testing::TempDir(), "/found_plan.json");
       const CommandOutcome ran =
-          run_braid(cat(problem_path(reference), " --seed ", seed, " --json --out ", out));
+          run_search_table(cat(problem_path(reference), " --seed ", seed, " --json --out ", out));
       ASSERT_EQ(ran.exit_code, 0) << ran.output;
       const Json result = Json::parse(ran.output);
       const double best = reference["best_known_us"].get<double>() / 1e6;
@@ -74,7 +64,8 @@ TEST(SearchTableCommand, ProvesTheOptimumForEverySeed) {
       for (const char* key : {"evaluations", "seconds", "time_to_best", "units"})
         EXPECT_TRUE(result[key].is_number()) << key;
       EXPECT_FALSE(result["log"].empty());
-      const CommandOutcome again = run_braid(cat(problem_path(reference), " --evaluate ", out));
+      const CommandOutcome again =
+          run_search_table(cat(problem_path(reference), " --evaluate ", out));
       EXPECT_EQ(Json::parse(again.output)["cost"].get<double>(), best);
     }
 }
@@ -83,7 +74,8 @@ TEST(SearchTableCommand, MaxUnitsGivesTheSameResultForAnyThreads) {
   const std::string problem = kFolder + "ppo_70b_7b_64gpu_128_128.json.gz";
   std::vector<Json> results;
   for (const int threads : {1, 2, 4}) {
-    const CommandOutcome ran = run_braid(cat(problem, " --json --max-units 6 --threads ", threads));
+    const CommandOutcome ran =
+        run_search_table(cat(problem, " --json --max-units 6 --threads ", threads));
     ASSERT_EQ(ran.exit_code, 0) << ran.output;
     Json result = Json::parse(ran.output);
     EXPECT_EQ(result["units"], 6);
@@ -106,7 +98,7 @@ TEST(SearchTableCommand, BadInputEndsWithCodeTwoAndOneLine) {
       {problem + " --threads -1", "--threads"},
       {problem + " --evaluate " + empty, "choices"}};
   for (const auto& [arguments, message] : cases) {
-    const CommandOutcome ran = run_braid(arguments);
+    const CommandOutcome ran = run_search_table(arguments);
     EXPECT_EQ(ran.exit_code, 2) << arguments << ": " << ran.output;
     EXPECT_THAT(ran.output, HasSubstr(message)) << arguments;
     EXPECT_EQ(std::count(ran.output.begin(), ran.output.end(), '\n'), 1) << ran.output;
@@ -138,7 +130,7 @@ Json small_problem(int64_t device_memory_bytes) {
 
 TEST(SearchTableCommand, PlainJsonIsReadToo) {
   const std::string path = write_temporary("small.json", small_problem(50).dump());
-  const CommandOutcome ran = run_braid(path + " --json");
+  const CommandOutcome ran = run_search_table(path + " --json");
   ASSERT_EQ(ran.exit_code, 0) << ran.output;
   const Json result = Json::parse(ran.output);
   EXPECT_EQ(result["cost"], 6.0);
@@ -147,7 +139,7 @@ TEST(SearchTableCommand, PlainJsonIsReadToo) {
 
 TEST(SearchTableCommand, AProblemWithoutAPlanThatFitsSaysSo) {
   const std::string path = write_temporary("tight.json", small_problem(29).dump());
-  const CommandOutcome ran = run_braid(path + " --json");
+  const CommandOutcome ran = run_search_table(path + " --json");
   EXPECT_EQ(ran.exit_code, 2);
   std::istringstream lines(ran.output);
   std::string first, second;
@@ -175,7 +167,7 @@ TEST(SearchTableCommand, DamagedFilesNameTheFile) {
       write_temporary("tailed.json.gz", read_text(problem) + "tail"),
       write_temporary("nan.json", cost_is_nan), write_temporary("untyped.json", untyped.dump())};
   for (const std::string& file : files) {
-    const CommandOutcome ran = run_braid(file);
+    const CommandOutcome ran = run_search_table(file);
     EXPECT_EQ(ran.exit_code, 2) << file << ": " << ran.output;
     EXPECT_THAT(ran.output, HasSubstr(file));
     EXPECT_EQ(std::count(ran.output.begin(), ran.output.end(), '\n'), 1) << ran.output;

@@ -7,6 +7,7 @@
 #include "base/json.h"
 #include "base/testing.h"
 #include "base/text.h"
+#include "commands/plan/testing.h"
 #include "sim/recorded.h"
 #include "test_paths.h"
 
@@ -14,18 +15,6 @@ namespace braid {
 namespace {
 
 using testing::HasSubstr;
-
-const std::string kPlans = std::string(BRAID_SOURCE_DIR) + "/examples/plans/";
-
-CommandOutcome run_braid(const std::string& arguments) {
-  return run_shell(cat(BRAID_BINARY, " ", arguments, " 2>&1"));
-}
-
-std::string read_text(const std::string& path) {
-  std::ostringstream text;
-  text << std::ifstream(path).rdbuf();
-  return text.str();
-}
 
 std::string example(const std::string& name) {
   return cat("simulate ", kPlans, name, ".yaml --plan ", kPlans, name, ".plan.yaml ");
