@@ -17,13 +17,12 @@
 #include "checkpoint/save_share.h"
 #include "checkpoint/shard_file.h"
 #include "host/file.h"
+#include "host/file_claim.h"
 
 namespace braid::inline checkpoint {
 namespace {
 
 namespace fs = std::filesystem;
-
-constexpr const char* kLockFile = ".lock";
 
 // What to type after `damaged` was refused.
 std::string offer(const std::string& folder, const std::string& damaged) {
@@ -52,7 +51,7 @@ Result<std::string> checkpoint_at(const std::string& path) {
 
 Result<FileHandle> claim_folder(const std::string& folder, const std::string& key) {
   BRAID_TRY(make_folder(folder));
-  const std::string path = join_path(folder, kLockFile);
+  const std::string path = join_path(folder, kClaimFile);
   FileHandle file(::open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0644));
   if (!file.is_open()) return io_error(cat(path, ": cannot open: ", std::strerror(errno)));
   if (::flock(file.get(), LOCK_EX | LOCK_NB) != 0)

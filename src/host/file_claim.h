@@ -9,6 +9,9 @@
 
 namespace braid::inline host {
 
+// The file in a folder that a process which writes there holds the lock of.
+inline constexpr const char* kClaimFile = ".lock";
+
 // The lock of a file or folder, held until the handle closes; closed where somebody else holds it,
 // where `path` is gone, and on a file system without locks. `flags`: of open(2), beside O_CLOEXEC.
 FileHandle claim_path(const std::string& path, int flags);

@@ -5,6 +5,7 @@
 #include <fstream>
 #include <thread>
 
+#include "host/file_claim.h"
 #include "host/testing.h"
 #include "report/run_page.h"
 
@@ -80,6 +81,36 @@ TEST_F(ReportCommand, FollowsARunThatHasNotBegunToItsLastStep) {
   EXPECT_FALSE(page_has(page, kRefresh));
 }
 
+TEST_F(ReportCommand, FollowsARunThatTrains) {
+  const std::string run = join_path(folder_, "run"), page = join_path(run, kRunPageName);
+  ASSERT_TRUE(make_folder(run).ok());
+  auto trains = ChildProcess::start(
+      {{"sh", "-c",
+        cat("cd ", BRAID_SOURCE_DIR, " && exec ", BRAID_BINARY,
+            " train examples/algorithms/toy.yaml algorithm.name=grpo train.total_steps=12 "
+            "train.threads=1 parallel='{dp: 2}' report.html=false run.name=run run.dir=",
+            folder_)}});
+  ASSERT_TRUE(trains.ok()) << trains.status().message();
+  const CommandOutcome followed = run_braid(cat("report ", run, " --follow 1"));
+  EXPECT_EQ(followed.exit_code, 0) << followed.output;
+  const auto end = (*trains)->wait(deadline_in(300));
+  ASSERT_TRUE(end.ok()) << end.status().message();
+  EXPECT_EQ(*end, "exited with status 0") << (*trains)->take_errors();
+  EXPECT_TRUE(page_has(page, "\"steps\":12,"));
+  EXPECT_TRUE(page_has(page, "\"predicted_s\"")) << "from the second step on";
+  EXPECT_FALSE(page_has(page, kRefresh));
+}
+
+// Whose process died: its folder's claim is free, and nothing comes.
+TEST_F(ReportCommand, StopsFollowingARunThatNobodyTrains) {
+  const std::string run = make_run("left", 3, 9), page = join_path(run, kRunPageName);
+  write(cat("left/", kClaimFile), "");
+  const CommandOutcome outcome = run_braid(cat("report ", run, " --follow 1"));
+  EXPECT_EQ(outcome.exit_code, 0) << outcome.output;
+  EXPECT_THAT(outcome.output, HasSubstr("no process trains what is not complete"));
+  EXPECT_FALSE(page_has(page, kRefresh));
+}
+
 TEST_F(ReportCommand, WhatIsNoRunIsOneError) {
   const std::string empty = make_run("empty", 0, 2);
   for (const std::string& arguments :
@@ -90,20 +121,35 @@ TEST_F(ReportCommand, WhatIsNoRunIsOneError) {
   }
 }
 
-// Two widths, no error of its script, no empty section, nothing wider than the window.
+// Two widths, no error of its script, no empty section, nothing wider than the window: a run of one
+// process, one under a plan, both on one page.
 TEST_F(ReportCommand, ThePageOfARunIsWholeInABrowser) {
-  const CommandOutcome trained = run_braid(
-      cat("train examples/quickstart/grpo.yaml model.path= "
-          "model.config=examples/quickstart/model/config.json "
-          "tokenizer.path=examples/quickstart/model train.total_steps=2 "
-          "rollout.prompts_per_step=4 rollout.samples_per_prompt=2 train.minibatches=1 run.dir=",
-          folder_, " run.name=run"));
-  ASSERT_EQ(trained.exit_code, 0) << trained.output;
-  const CommandOutcome looked =
-      run_shell(cat("python3 ", BRAID_SOURCE_DIR, "/tools/look_at_report.py ", folder_, "/run/",
-                    kRunPageName, " 2>&1"));
-  if (looked.exit_code == 77) GTEST_SKIP() << "there is no Chromium";
-  EXPECT_EQ(looked.exit_code, 0) << looked.output;
+  const std::string model =
+      " model.path= model.config=examples/quickstart/model/config.json "
+      "tokenizer.path=examples/quickstart/model ";
+  const auto train = [&](const std::string& name, const std::string& options) {
+    const CommandOutcome trained = run_braid(cat("train ", options, model, "train.minibatches=1 ",
+                                                 "run.dir=", folder_, " run.name=", name));
+    ASSERT_EQ(trained.exit_code, 0) << trained.output;
+  };
+  train("alone",
+        "examples/quickstart/grpo.yaml train.total_steps=2 rollout.prompts_per_step=4 "
+        "rollout.samples_per_prompt=2");
+  train("planned",
+        "examples/quickstart/ppo.yaml critic.path= critic.warmup_steps=0 train.total_steps=3 "
+        "'reward=[{name: a, type: rule, rule: exact}, {name: b, type: rule, rule: digit_share}]' "
+        "rollout.prompts_per_step=8 parallel='{dp: 2}' train.threads=1");
+  ASSERT_TRUE(path_exists(join_path(folder_, "planned/predicted.json")));
+  const std::string both = join_path(folder_, "both.html");
+  ASSERT_EQ(
+      run_braid(cat("report ", folder_, "/alone ", folder_, "/planned --out ", both)).exit_code, 0);
+  for (const std::string& page :
+       {cat(folder_, "/alone/", kRunPageName), cat(folder_, "/planned/", kRunPageName), both}) {
+    const CommandOutcome looked =
+        run_shell(cat("python3 ", BRAID_SOURCE_DIR, "/tools/look_at_report.py ", page, " 2>&1"));
+    if (looked.exit_code == 77) GTEST_SKIP() << "there is no Chromium";
+    EXPECT_EQ(looked.exit_code, 0) << page << ": " << looked.output;
+  }
 }
 
 }  // namespace

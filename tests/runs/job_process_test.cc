@@ -283,6 +283,7 @@ TEST_F(JobProcess, StoppedJobGoesOnInOneProcess) {
   EXPECT_THAT(end.errors, HasSubstr("stopped by SIGTERM after step"));
   const int64_t done = steps_complete("job-stopped");
   EXPECT_EQ(steps_kept("job-stopped"), done);
+  EXPECT_TRUE(path_exists(path("job-stopped/predicted.json")));
   finish(job_command("job-stopped", "grpo",
                      {cat("train.total_steps=", done + 1), "checkpoint.resume=auto"}));
   EXPECT_EQ(steps_complete("job-stopped"), done + 1);
@@ -426,6 +427,7 @@ TEST_F(JobProcess, DeathOfARankEndsTheJobWithAMessage) {
   EXPECT_EQ(end.end, "exited with status 1");
   EXPECT_THAT(end.errors, HasSubstr("killed by signal 9"));
   for (const pid_t rank : ranks) EXPECT_NE(::kill(rank, 0), 0) << "an orphan";
+  EXPECT_TRUE(path_exists(path("job-death/report.html"))) << "what was done is shown";
 }
 
 TEST_F(JobProcess, JobOfAnotherSizeIsRefused) {

@@ -1,4 +1,6 @@
 // braid report: a page that shows what happened in a run, or in several beside each other.
+#include <fcntl.h>
+
 #include <algorithm>
 #include <chrono>
 #include <cstdio>
@@ -10,6 +12,7 @@
 #include "braid/commands.h"
 #include "braid/outputs.h"
 #include "host/file.h"
+#include "host/file_claim.h"
 #include "report/run_page.h"
 
 namespace braid {
@@ -28,6 +31,25 @@ Result<std::vector<RunRecord>> read_runs(const std::vector<std::string>& folders
     out.push_back(std::move(run));
   }
   return out;
+}
+
+// Nobody trains it any more: a run holds a claim of its folder. Where there is none to try, or no
+// locks, it counts as training.
+bool abandoned(const std::string& folder) {
+  return claim_path(join_path(folder, kClaimFile), O_RDONLY).is_open();
+}
+
+size_t rows_of(const std::vector<RunRecord>& runs) {
+  size_t out = 0;
+  for (const RunRecord& run : runs) out += run.metrics.size();
+  return out;
+}
+
+// Of runs that go on: whether those that are not complete write nothing any more.
+bool all_ended(const ReportArguments& arguments, const std::vector<RunRecord>& runs) {
+  for (size_t i = 0; i < runs.size(); ++i)
+    if (!complete(runs[i]) && !abandoned(arguments.runs[i])) return false;
+  return true;
 }
 
 bool all_complete(const std::vector<RunRecord>& runs) {
@@ -60,9 +82,16 @@ Status write_report(const ReportArguments& arguments) {
   // A missing run before a missing folder.
   BRAID_ASSIGN(std::vector<RunRecord> runs, first_rows(arguments));
   BRAID_TRY(check_outputs({{"--out", out}}));
-  while (true) {
-    const bool last = arguments.follow_s == 0 || all_complete(runs);
+  size_t rows = 0;
+  for (int unchanged = 0;;) {
+    unchanged = rows_of(runs) == rows ? unchanged + 1 : 0;
+    rows = rows_of(runs);
+    // A claim is tried where nothing comes, so that a run that begins finds its folder free.
+    const bool ended = unchanged >= 2 && all_ended(arguments, runs);
+    const bool last = arguments.follow_s == 0 || all_complete(runs) || ended;
     BRAID_TRY(write_file_atomic(out, run_page(runs, {.refresh_s = last ? 0 : arguments.follow_s})));
+    if (last && ended && !all_complete(runs))
+      log_warning("no process trains what is not complete; the page shows it as it is");
     if (last) break;
     std::this_thread::sleep_for(std::chrono::seconds(arguments.follow_s));
     BRAID_ASSIGN(runs, read_runs(arguments.runs));

@@ -67,6 +67,8 @@ void note_values(const LoadedConfig& loaded, const RunFacts& run, const BatchAri
     note("rollout.max_concurrent", cat(config.rollout.max_concurrent, ", but a step has only ",
                                        arithmetic.sequences_per_step, " sequences"));
   note_cache(config, note);
+  if (config.report.html && !config.log.jsonl)
+    note("report.html", "is made of metrics.jsonl, and log.jsonl is false: there will be no page");
   const int64_t cores = processor().cores;
   if (config.train.threads > cores)
     note("train.threads", cat(config.train.threads, " threads on ", cores,

@@ -5,6 +5,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <chrono>
 #include <cstdio>
 
 #include "base/log.h"
@@ -23,6 +24,13 @@ constexpr int64_t kSearchUnits = 8;
 constexpr size_t kStepsBetweenChoices = 8;  // of when a generation is handed over
 constexpr size_t kStepsOfChoice = 4;        // the last steps, whose lengths it is for
 constexpr double kWorthSaying = 0.97;       // of the step: less is within the noise
+// RUN/predicted.json is written anew so often, and at least so many times what it takes apart.
+constexpr double kRecordEvery_s = 30;
+constexpr double kRecordShare = 50;
+
+double clock_s() {
+  return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
+}
 
 double median(std::vector<double> values) {
   if (values.empty()) return 0;
@@ -146,6 +154,12 @@ void RunPrediction::note(Session& session, const std::map<std::string, double>& 
   const std::vector<double>& peaks = session.rank_peaks();
   peaks_.resize(peaks.size());
   for (size_t rank = 0; rank < peaks.size(); ++rank) peaks_[rank].push_back(peaks[rank]);
+  if (const double now = clock_s(); steps_.size() >= 2 && now >= next_record_s_) {
+    // What fails here is told at the end, where it fails too.
+    if (const auto found = comparison(); found.ok()) (void)record(*found);
+    const double took_s = clock_s() - now;
+    next_record_s_ = now + took_s + std::max(kRecordEvery_s, kRecordShare * took_s);
+  }
   if (steps_.size() == kStepsBeforeSearch) begin_search();
   if (is_ready(found_)) say_found();
   if (planned_.chooses_migration) choose_migration(session);
@@ -260,42 +274,52 @@ void RunPrediction::choose_migration(Session& session) {
       });
 }
 
-Status RunPrediction::write(const std::string& folder, const std::vector<double>& saving_peaks) {
-  if (!planned_.plan || steps_.empty()) return ok_status();
-  if (found_.valid()) say_found();
+Result<Json> RunPrediction::comparison() const {
   BRAID_ASSIGN(const Calibration calibration, runtime_calibration(*planned_.problem));
   BRAID_ASSIGN(const Trace trace, predicted(calibration, true));
   Json calls = Json::array(), ranks = Json::array();
-  std::string text = "predicted | measured, seconds\n";
-  const auto line = [&](const std::string& name, double predicted, double measured) {
-    char numbers[64];
-    std::snprintf(numbers, sizeof numbers, "%10.4g | %10.4g  ", predicted, measured);
-    text += numbers + name + "\n";
-  };
   for (const CallSummary& call : trace.calls) {
     const std::string& name = trace.call_names[call.call.value];
     const auto found = calls_.find(name);
     if (found == calls_.end()) continue;
-    const double measured = median(settled(found->second));
-    const double predicted = call.seconds() < 1e-9 ? 0 : call.seconds();
-    calls.push_back({{"call", name}, {"predicted_s", predicted}, {"measured_s", measured}});
-    line(name, predicted, measured);
+    calls.push_back({{"call", name},
+                     {"predicted_s", call.seconds() < 1e-9 ? 0 : call.seconds()},
+                     {"measured_s", median(settled(found->second))}});
   }
-  const double step = median(settled(steps_));
-  line("step", trace.step_s, step);
   for (size_t rank = 0; rank < peaks_.size(); ++rank)
     ranks.push_back({{"rank", rank},
                      {"predicted_bytes", trace.devices[rank].peak_bytes},
                      {"measured_bytes", median(settled(peaks_[rank]))},
                      {"owners", most_by_owner(trace.devices[rank])},
                      {"spans", spans_of(trace, rank)}});
+  return Json{{"step", {{"predicted_s", trace.step_s}, {"measured_s", median(settled(steps_))}}},
+              {"calls", calls},
+              {"ranks", ranks}};
+}
+
+Status RunPrediction::record(const Json& comparison) const {
+  return write_file_atomic(join_path(run_folder(planned_.config), "predicted.json"),
+                           comparison.dump(2) + "\n");
+}
+
+Status RunPrediction::write(const std::vector<double>& saving_peaks) {
+  if (!planned_.plan || steps_.empty()) return ok_status();
+  BRAID_ASSIGN(Json out, comparison());
   for (size_t rank = 0; rank < saving_peaks.size(); ++rank)
-    ranks[rank]["measured_saving_bytes"] = saving_peaks[rank];
-  const Json out = {{"step", {{"predicted_s", trace.step_s}, {"measured_s", step}}},
-                    {"calls", calls},
-                    {"ranks", ranks}};
+    out["ranks"][rank]["measured_saving_bytes"] = saving_peaks[rank];
+  BRAID_TRY(record(out));
+  if (found_.valid()) say_found();
+  std::string text = "predicted | measured, seconds\n";
+  const auto line = [&](const std::string& name, const Json& of) {
+    char numbers[64];
+    std::snprintf(numbers, sizeof numbers, "%10.4g | %10.4g  ", of["predicted_s"].get<double>(),
+                  of["measured_s"].get<double>());
+    text += numbers + name + "\n";
+  };
+  for (const Json& call : out["calls"]) line(call["call"].get<std::string>(), call);
+  line("step", out["step"]);
   std::fputs(text.c_str(), stderr);
-  return write_file_atomic(join_path(folder, "predicted.json"), out.dump(2) + "\n");
+  return ok_status();
 }
 
 }  // namespace braid

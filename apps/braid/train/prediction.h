@@ -9,6 +9,7 @@
 #include <string>
 #include <vector>
 
+#include "base/json.h"
 #include "launch/job.h"
 #include "session/session.h"
 #include "sim/simulate.h"
@@ -23,12 +24,13 @@ class RunPrediction {
   // After each step. With the fourth a search begins beside the run; as soon as it has ended, a
   // line says whether the plan is still the best, and a better one is written to
   // RUN/better_plan.yaml. Every eighth step fusion.migrate_below_samples: auto is chosen anew, for
-  // the lengths of the last steps, and the session told.
+  // the lengths of the last steps, and the session told. From the second step on
+  // RUN/predicted.json holds what is known so far.
   void note(Session& session, const std::map<std::string, double>& row);
   // Writes RUN/predicted.json and prints a summary. Medians over the steps after the first;
   // predicted for the lengths of the step of median time, and for the median of the draws.
   // `saving_peaks`: Session::saving_peaks().
-  Status write(const std::string& folder, const std::vector<double>& saving_peaks);
+  Status write(const std::vector<double>& saving_peaks);
 
  private:
   PlanningProblem measured_problem() const;
@@ -36,6 +38,8 @@ class RunPrediction {
   Result<Trace> predicted(const Calibration& calibration, bool memory = false) const;
   // Measured over predicted seconds of each kind of call, as efficiencies.
   Result<std::map<std::string, double>> measured_factors() const;
+  Result<Json> comparison() const;
+  Status record(const Json& comparison) const;
   void begin_search();
   void say_found();
   std::vector<SampleLengths> last_lengths() const;
@@ -51,6 +55,7 @@ class RunPrediction {
   std::vector<std::vector<double>> peaks_;  // [rank], bytes after each step
   std::vector<SampleLengths> lengths_;      // of each step
   std::vector<double> draws_;               // likewise, where steps may draw again
+  double next_record_s_ = 0;
   std::future<std::string> found_;          // what to say
   std::future<Result<int64_t>> migration_;  // the number that is fastest now
 };

@@ -136,9 +136,7 @@ Status finish_run(const Run& run, MetricsLog& log, const MetricsRow& row, bool& 
   saved = true;
   if (session.step() == config.train.total_steps)
     BRAID_TRY(session.export_models(join_path(run_folder(config), "export")));
-  BRAID_TRY(log.finish());
-  write_page(config);
-  return ok_status();
+  return log.finish();
 }
 
 // Steps until the end or a stop signal, after the one whose row is given. Whatever ends it, what
@@ -168,7 +166,6 @@ Status train_loop(const Run& run, MetricsLog& log, MetricsRow row) {
   }
   if (!failure.ok()) {
     const Status kept = save_after_failure(config, session, row, failure, saved);
-    write_page(config);
     if (session.others_wait()) BRAID_TRY(session.dismiss());
     return kept;
   }
@@ -264,9 +261,11 @@ Status run_rank(RunStart start, World* world, bool* together) {
   const Status ended = train_loop(
       {config, *session, schedule, program, arguments.order, prediction, idle, warnings}, log, row);
   *together = session->dismissed();
+  // Whatever ended it: the page shows what was done, beside what was predicted of it.
+  const Status told = prediction.write(session->saving_peaks());
+  write_page(config);
   BRAID_TRY(ended);
-  BRAID_TRY(prediction.write(folder, session->saving_peaks()));
-  if (planned.plan) write_page(config);  // again, with what was predicted
+  BRAID_TRY(told);
   log_info("done; metrics, samples and the exported model are in " + folder);
   return ok_status();
 }
