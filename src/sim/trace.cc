@@ -122,7 +122,8 @@ Json memory_json(const MemoryPoint& point) {
 }  // namespace
 
 Json trace_summary_json(const Trace& trace) {
-  Json out = {{"step_s", trace.step_s},
+  Json out = {{"version", kOutputVersion},
+              {"step_s", trace.step_s},
               {"utilisation", utilisation(trace)},
               {"peak_gib", peak_bytes(trace) / kGib},
               {"fits", memory_problem(trace).empty()},

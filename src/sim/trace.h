@@ -145,6 +145,10 @@ std::string overflow_text(const Trace& trace, const MemoryOverflow& overflow);
 // The first device or host that runs out of memory, in words; "" where everything fits.
 std::string memory_problem(const Trace& trace);
 
+// Of the JSON that `braid simulate` and `braid plan` print: rises when a key changes its meaning or
+// goes, not when one is added.
+inline constexpr int kOutputVersion = 1;
+
 // Step time, calls, utilisation and memory; no events.
 Json trace_summary_json(const Trace& trace);
 

@@ -153,6 +153,7 @@ OrderedJson result_json(const Planning& planning, const PlanArguments& arguments
   const Found& found = planning.found;
   const Verdict& v = *found.verdict;
   OrderedJson json;
+  json["version"] = kOutputVersion;
   json["step_s"] = v.step_s;
   json["fits"] = v.fits;
   json["peak_gib"] = v.peak_bytes / kGib;
