@@ -12,12 +12,17 @@
 #include "comm/failure.h"
 #include "comm/group_backend.h"
 #include "host/file.h"
+#include "host/machine.h"
 #include "host/process.h"
 #include "host/sha256.h"
 
 namespace braid::inline comm {
 namespace {
 
+// Files of a rank by itself, and most of those for each other one (docs/ranks.md, "What a rank
+// opens").
+constexpr int64_t kFilesOfARank = 40;
+constexpr int64_t kFilesOfAPeer = 6;
 // A peer's end is seen as a broken connection before its cause is in the store: wait this long.
 constexpr double kPrimaryCause_s = 3;
 
@@ -80,6 +85,8 @@ Result<std::unique_ptr<World>> World::join(const Membership& membership,
                                            const WorldOptions& options) {
   std::unique_ptr<World> world(new World(membership, options));
   if (membership.world_size == 1) return world;
+  BRAID_TRY(check_open_files(kFilesOfARank + kFilesOfAPeer * membership.world_size)
+                .at(cat("a job of ", membership.world_size, " ranks")));
   BRAID_ASSIGN(world->store_, Store::open(membership, options.join_s, options.notice_s));
   BRAID_ASSIGN(world->watchdog_,
                Watchdog::start(*world->store_, membership, world->board_, options.watchdog));

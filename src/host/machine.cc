@@ -89,6 +89,18 @@ Status check_threads(int64_t count) {
   return status;
 }
 
+Status check_open_files(int64_t count) {
+  rlimit limit{};
+  if (::getrlimit(RLIMIT_NOFILE, &limit) != 0) return ok_status();
+  if (limit.rlim_cur < limit.rlim_max) {
+    const rlimit raised{limit.rlim_max, limit.rlim_max};
+    if (::setrlimit(RLIMIT_NOFILE, &raised) == 0) limit = raised;
+  }
+  if (limit.rlim_cur >= static_cast<rlim_t>(count)) return ok_status();
+  return invalid_input(cat("up to ", count, " files would be open at once, and the system allows ",
+                           limit.rlim_cur, " in a process (ulimit -n ", count, " raises that)"));
+}
+
 std::string program_folder() {
   std::array<char, PATH_MAX> path{};
   const ssize_t size = ::readlink("/proc/self/exe", path.data(), path.size());

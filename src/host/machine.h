@@ -34,6 +34,10 @@ MachineMemory machine_memory();
 // it could. Starts and ends them.
 Status check_threads(int64_t count);
 
+// Whether this process can have that many files open at once. Raises its limit as far as the system
+// lets it.
+Status check_open_files(int64_t count);
+
 struct Processor {
   std::string model;                  // "" where the system does not say
   std::vector<std::string> features;  // of those that speed up matrix products: avx2, avx512f, ...

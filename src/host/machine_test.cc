@@ -1,8 +1,10 @@
 #include "host/machine.h"
 
 #include <gtest/gtest.h>
+#include <sys/resource.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <fstream>
 #include <memory>
 #include <vector>
@@ -38,6 +40,21 @@ TEST(Machine, PeakMemoryIsNotBelowWhatIsResident) {
   const int64_t resident = resident_bytes();
   EXPECT_GE(peak_memory_bytes(), resident - (1 << 20));  // counted in batches of pages
   EXPECT_GT(machine_memory().total_bytes, machine_memory().available_bytes);
+}
+
+TEST(OpenFiles, TheLimitIsRaisedAndNamed) {
+  rlimit limit{};
+  ASSERT_EQ(::getrlimit(RLIMIT_NOFILE, &limit), 0);
+  const rlimit lowered{std::min<rlim_t>(limit.rlim_max, 256), limit.rlim_max};
+  ASSERT_EQ(::setrlimit(RLIMIT_NOFILE, &lowered), 0);
+  EXPECT_TRUE(check_open_files(static_cast<int64_t>(lowered.rlim_cur)).ok());
+  rlimit now{};
+  ASSERT_EQ(::getrlimit(RLIMIT_NOFILE, &now), 0);
+  EXPECT_EQ(now.rlim_cur, limit.rlim_max);
+  const Status refused = check_open_files(int64_t{1} << 40);
+  EXPECT_EQ(refused.code(), Code::kInvalidInput);
+  EXPECT_NE(refused.message().find("(ulimit -n 1099511627776 raises that)"), std::string::npos)
+      << refused.message();
 }
 
 }  // namespace
