@@ -6,7 +6,7 @@
   another page every mention). It looks like one if it exists seen from the page, the root or src/, begins with a folder of the
   root, or ends like a source file (.cc .h .py .sh .md .toml). Names with * < > { } $ or words in capitals stand for others.
 * Commands in code font and in blocks name files that exist, where these begin with a folder of the root.
-* docs/README.md links every page, and every page of docs/ but appendices has a command that a test runs.
+* docs/README.md links every page, and every page of docs/ and of an example has a command that a test runs.
 * A block without a language shows an output: the comment before it says how it is made (tools/check_outputs.py), and such a
   comment has its block. Messages of the program do not stand in indented lines, which escape this.
 * Sources and scripts name pages and anchors that exist; their comments, and the words of pages outside code font, name C++ sources
@@ -175,8 +175,9 @@ def block_faults(page):
 
 
 def unrun(page):
-    """Pages of docs/ run a command in a test: an output, a printed text, or commands that a test takes from the page."""
-    if page.parent == INDEX.parent and page != INDEX and page.name not in RUN_BY_OTHERS and not page.stem.endswith("_appendix") and not RUN.search(page.read_text()):
+    """Pages of docs/ and of examples run a command in a test: an output, a printed text, or commands that a test takes from the page."""
+    for_users = page.parent == INDEX.parent or page.parent.parent == ROOT / "examples"
+    if for_users and page != INDEX and page.name not in RUN_BY_OTHERS and not RUN.search(page.read_text()):
         yield "runs no command in a test: show what one prints below <!-- output: COMMAND -->"
 
 
@@ -196,7 +197,7 @@ def index_faults(pages):
 def source_faults():
     """Messages and comments that send a reader to a page which is not there."""
     for source in listed("src", "apps", "tools", "bench", "plugins", "examples", "cmake", "Makefile"):
-        if source.suffix in (".cc", ".h", ".py", ".sh", ".yaml", ".cmake", "") and source != Path(__file__).resolve():
+        if source.suffix in (".cc", ".h", ".py", ".sh", ".yaml", ".cmake", "") and source.stem not in ("check_docs", "check_docs_test"):
             for match in NAMED_PAGE.finditer(source.read_text(errors="replace")):
                 fault = target_fault(ROOT / "README.md", match.group(0))
                 if fault:

@@ -8,7 +8,9 @@ rows=$(cat measurements.csv memory.csv | grep -vc '^id,')
   /supported %/ {priced += $7}
   /rl_step median error %/ {error = $6; steps = $9; worst = $12}
   END {
-    printf "* Prices of GPUs are fitted to %d published measurements, of which %d state enough to be priced. Over the %d published\n", rows, priced, steps
-    printf "  RL steps, each priced by a fit that has not seen it, the median error is %s %%, and one in ten is off by more than %d %%\n", error, worst
-    print "  (`braid validate examples/measurements/measurements.csv --folds 5`; [docs/cost_model.md](docs/cost_model.md))."
+    printf "* Prices of GPUs are fitted to %d published measurements, of which %d state enough to be priced.\n", rows, priced
+    printf "  Over the %d published RL steps, each priced by a fit that has not seen it, the median error is\n", steps
+    printf "  %s %%, and one in ten is off by more than %d %%\n", error, worst
+    print "  (`braid validate examples/measurements/measurements.csv --folds 5`;"
+    print "  [docs/cost_model.md](docs/cost_model.md))."
   }'

@@ -1,0 +1,80 @@
+#!/usr/bin/env python3
+"""Holds check_docs.py against small repositories with one fault each: it must name the fault, and nothing in the one without."""
+import subprocess
+import sys
+import tempfile
+import unittest
+from pathlib import Path
+
+CHECK = Path(__file__).resolve().with_name("check_docs.py")
+COMMAND = "<!-- output: braid --version -->\n```\nbraid 1\n```\n"
+INDEX = "# Pages\n\n[a](a.md){} [tree](../README.md) [one](../examples/one/README.md)\n"
+FILES = {
+    "README.md": "# Tree\n\n[All pages](docs/README.md)\n",
+    "docs/README.md": INDEX.format(""),
+    "docs/a.md": f"# A\n\n## Two words\n\n[here](#two-words)\n\n{COMMAND}",
+    "examples/one/README.md": f"# One\n\n{COMMAND}",
+    "src/base/text.h": "// As docs/a.md says.\n",
+}
+
+
+def faults(**changed):
+    """What the check says of the tree with these files replaced (in names, "_in_" stands for a slash, "_dot_" for a point)."""
+    files = {**FILES, **{name.replace("_in_", "/").replace("_dot_", "."): text for name, text in changed.items()}}
+    with tempfile.TemporaryDirectory() as folder:
+        root = Path(folder)
+        for name, text in {**files, "tools/check_docs.py": CHECK.read_text()}.items():
+            (root / name).parent.mkdir(parents=True, exist_ok=True)
+            (root / name).write_text(text)
+        subprocess.run(["git", "init", "-q", folder], check=True)
+        ended = subprocess.run([sys.executable, root / "tools" / "check_docs.py"], capture_output=True, text=True)
+        return [] if ended.returncode == 0 else ended.stdout.splitlines()
+
+
+class CheckDocs(unittest.TestCase):
+    def only(self, expected, **changed):
+        found = faults(**changed)
+        self.assertEqual(len(found), 1, found)
+        self.assertIn(expected, found[0])
+
+    def test_a_tree_without_fault(self):
+        self.assertEqual(faults(), [])
+
+    def test_a_link_to_nothing(self):
+        self.only("docs/a.md: gone.md does not exist", docs_in_a_dot_md=f"[x](gone.md)\n\n{COMMAND}")
+
+    def test_a_heading_that_is_not_there(self):
+        self.only("has no such heading", docs_in_a_dot_md=f"[x](#other)\n\n{COMMAND}")
+
+    def test_a_file_that_is_not_there(self):
+        self.only("`base/gone.h` is no file", docs_in_a_dot_md=f"`base/gone.h`\n\n{COMMAND}")
+
+    def test_a_first_mention_that_is_no_link(self):
+        self.only("`base/text.h` is not a link", docs_in_a_dot_md=f"`base/text.h`\n\n{COMMAND}")
+
+    def test_a_block_that_nothing_made(self):
+        self.only("a block without a language needs", docs_in_a_dot_md=f"{COMMAND}\n```\nmade up\n```\n")
+
+    def test_a_command_without_its_block(self):
+        self.only("nothing stands below", docs_in_a_dot_md=f"{COMMAND}\n<!-- output: braid -->\n\nText.\n")
+
+    def test_a_message_that_escapes_the_check(self):
+        self.only("a message of the program stands in a block", docs_in_a_dot_md=f"{COMMAND}\nText:\n\n    braid: error: no\n")
+
+    def test_pages_that_run_no_command(self):
+        self.only("docs/a.md: runs no command", docs_in_a_dot_md="# A\n")
+        self.only("docs/a_appendix.md: runs no command", docs_in_a_appendix_dot_md="# A\n", docs_in_README_dot_md=INDEX.format(" [b](a_appendix.md)"))
+        self.only("examples/one/README.md: runs no command", examples_in_one_in_README_dot_md="# One\n")
+
+    def test_a_page_that_the_index_lacks(self):
+        self.only("docs/b.md is not in the index", docs_in_b_dot_md=COMMAND)
+
+    def test_a_source_that_sends_to_a_page_that_is_gone(self):
+        self.only("docs/gone.md does not exist", src_in_base_in_text_dot_h="// As docs/gone.md says.\n")
+
+    def test_a_comment_that_names_a_source_that_is_gone(self):
+        self.only("names gone.h, which is not there", src_in_base_in_text_dot_h="// Like gone.h.\n")
+
+
+if __name__ == "__main__":
+    unittest.main()
