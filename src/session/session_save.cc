@@ -36,12 +36,14 @@ Status Session::save(const std::map<std::string, double>& metrics, const Json& m
 Status Session::begin_save(const std::map<std::string, double>& metrics, const Json& more) {
   BRAID_TRY(shares_written());
   const SavePoint at{position_.step, step_open()};
-  CheckpointState share;
+  CheckpointState share, waiting;
+  if (ranks() > 1) BRAID_TRY(save_ahead(&waiting));  // together, before a rank finds a fault
   const auto prepare = [&]() -> Status {
-    auto own = save_state();
     BRAID_TRY(writer_.committed());
-    BRAID_ASSIGN(share, std::move(own));
+    BRAID_ASSIGN(share, save_state());
     if (rank() != 0) return ok_status();
+    share.numbers.update(waiting.numbers);
+    share.tensors.merge(waiting.tensors);
     share.numbers.update(more);
     BRAID_ASSIGN(int64_t bytes, saved_bytes());
     bytes = std::max(bytes, bytes_of(share));  // an open step has its samples too

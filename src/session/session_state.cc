@@ -113,7 +113,7 @@ bool Session::saves_beside() const {
 
 Result<CheckpointState> Session::save_state() const {
   CheckpointState waiting;
-  BRAID_TRY(save_ahead(&waiting));  // first: all ranks come here, whatever they find below
+  if (ranks() == 1) BRAID_TRY(save_ahead(&waiting));  // of a job: begin_save()
   for (const auto& [name, role] : roles())
     if (role.optimizer && role.optimizer->torn())
       return Status(Code::kDataLoss, cat("an update of ", name, " is half applied"));
