@@ -96,8 +96,7 @@ Status Session::save_ahead(CheckpointState* state) const {
   if (rank() != 0) return ok_status();
   state->numbers[kStaleness] = program_.staleness;
   state->numbers[kAhead] = std::move(waiting);
-  for (auto& [name, tensor] : fields)
-    state->tensors[kAhead].emplace_back(name, std::move(tensor));
+  for (auto& [name, tensor] : fields) state->tensors[kAhead].emplace_back(name, std::move(tensor));
   return ok_status();
 }
 
