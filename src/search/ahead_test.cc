@@ -11,10 +11,10 @@ namespace {
 
 using testing::HasSubstr;
 
-struct Case {
+struct AheadCase {
   PlanningProblem problem;
   CallPricer pricer;
-  explicit Case(const TestProblem& test)
+  explicit AheadCase(const TestProblem& test)
       : problem(make_test_problem(test)),
         pricer(*CallPricer::make(problem, committed_calibration())) {}
   std::optional<AheadProposal> propose(double step_s, int64_t staleness = 1) {
@@ -25,7 +25,7 @@ struct Case {
 };
 
 TEST(Ahead, GenerationHasDevicesOfItsOwnAndTheJudgesTime) {
-  Case grpo({.algorithm = "grpo", .actor = "qwen2.5-0.5b", .devices = 4, .prompts = 64});
+  AheadCase grpo({.algorithm = "grpo", .actor = "qwen2.5-0.5b", .devices = 4, .prompts = 64});
   const auto proposal = grpo.propose(1e9);
   ASSERT_TRUE(proposal && proposal->ahead);
   EXPECT_TRUE(proposal->wins());
@@ -42,13 +42,13 @@ TEST(Ahead, GenerationHasDevicesOfItsOwnAndTheJudgesTime) {
 }
 
 TEST(Ahead, StaysSynchronousWhereItDoesNotPay) {
-  Case grpo({.algorithm = "grpo", .actor = "qwen2.5-0.5b", .devices = 4, .prompts = 64});
+  AheadCase grpo({.algorithm = "grpo", .actor = "qwen2.5-0.5b", .devices = 4, .prompts = 64});
   const auto proposal = grpo.propose(1e-6, 2);
   ASSERT_TRUE(proposal && proposal->ahead);
   EXPECT_FALSE(proposal->wins());
   EXPECT_THAT(ahead_text(*proposal), HasSubstr("stay synchronous: with rollouts made 2 steps"));
   EXPECT_EQ(ahead_json(*proposal)["pays"], false);
-  Case sft({.algorithm = "sft", .actor = "qwen2.5-0.5b", .devices = 2});
+  AheadCase sft({.algorithm = "sft", .actor = "qwen2.5-0.5b", .devices = 2});
   EXPECT_FALSE(sft.propose(1).has_value());
 }
 
