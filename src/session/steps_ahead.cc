@@ -110,7 +110,7 @@ std::string uncorrected_text(const Config& config, const Graph& graph) {
   return cat("staleness ", steps_ahead(graph),
              ": algorithm.old_logprobs: recompute takes the present policy for the older one that "
              "sampled, and nothing corrects for the difference; weigh tokens by it with "
-             "algorithm.tis_cap (decoupled PPO) or algorithm.icepop_high, or clip against the "
+             "algorithm.tis_cap or algorithm.icepop_high, or clip against the "
              "policy that sampled with algorithm.old_logprobs=sampler");
 }
 
