@@ -257,7 +257,8 @@ Status launch_ranks(const PlannedRun& planned) {
     const std::string path = searched_plan(planned.config);
     BRAID_TRY(write_file_atomic(path, plan_to_yaml(*planned.plan, &planned.problem->cluster)));
     log_info(cat(key, ": the plan is in ", path));
-    more = {"plan.auto=false", cat("plan.file=", path)};
+    more = {"plan.auto=false", cat("plan.file=", path),
+            "plan.staleness=0"};  // the plan has its own
   }
   return run_as_ranks(ranks, more);
 }

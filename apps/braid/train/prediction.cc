@@ -160,7 +160,8 @@ void RunPrediction::note(Session& session, const std::map<std::string, double>& 
     const double took_s = clock_s() - now;
     next_record_s_ = now + took_s + std::max(kRecordEvery_s, kRecordShare * took_s);
   }
-  if (steps_.size() == kStepsBeforeSearch) begin_search();
+  // A synchronous plan could not go on with what waits.
+  if (steps_.size() == kStepsBeforeSearch && planned_.plan->staleness == 0) begin_search();
   if (is_ready(found_)) say_found();
   if (planned_.chooses_migration) choose_migration(session);
 }
