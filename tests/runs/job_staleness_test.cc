@@ -36,7 +36,7 @@ class JobStaleness : public JobRun {
 // The rollouts that wait are in the checkpoint, with the versions of their weights.
 TEST_F(JobStaleness, AKilledJobGoesOnWithTheRolloutsThatWaited) {
   const std::string one = "stale-whole", killed = "stale-killed";
-  finish(command(one, "grpo", stale(2)));
+  finish(command(one, "grpo", stale(2, {"checkpoint.keep_last=4"})));
   if (HasFatalFailure()) return;
   EXPECT_EQ(most_stale(one), 2);
   const Json numbers = *checkpoint_numbers(path(one + "/checkpoints/step-000002"));
@@ -111,7 +111,7 @@ TEST_F(JobStaleness, FourRanksLearnAsTwo) {
 double last_reward(const std::vector<Json>& rows) {
   double sum = 0;
   const size_t first = rows.size() - rows.size() / 3;
-  for (size_t i = first; i < rows.size(); ++i) sum += rows[i]["reward/mean"].get<double>();
+  for (size_t i = first; i < rows.size(); ++i) sum += rows[i]["reward/raw_mean"].get<double>();
   return sum / static_cast<double>(rows.size() - first);
 }
 
