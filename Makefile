@@ -2,7 +2,7 @@
 SHELL := /bin/bash
 BUILD ?= build
 JOBS ?= $(shell nproc)
-TEST_TIMEOUT ?= 1200
+TEST_TIMEOUT ?= 1800
 
 .PHONY: help setup configure build quickstart test test-full dist layers sizes format format-check lint docs bench bench-peer clean
 
