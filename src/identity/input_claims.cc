@@ -7,6 +7,7 @@
 #include "data/row_sources.h"
 #include "data/tokenizer/tokenizer.h"
 #include "host/file.h"
+#include "host/file_claim.h"
 #include "host/file_fingerprint.h"
 #include "host/hub_cache.h"
 #include "host/progress.h"
@@ -110,6 +111,12 @@ Status add_rewards(const Config& config, InputClaims* claims) {
   return ok_status();
 }
 
+std::string shared_folder_text(const Config& config) {
+  return cat("the run folder must be shared by all ranks (", checkpoint_folder(config),
+             " is not one folder for them); name one that every machine sees with run.dir or "
+             "checkpoint.dir");
+}
+
 }  // namespace
 
 Result<Claims> input_claims(const Config& config, const Graph& graph) {
@@ -142,11 +149,7 @@ Result<Claims> checkpoint_claims(const Config& config) {
 
 Status agree_on_inputs(World& world, const Config& config, const Graph& graph) {
   BRAID_ASSIGN(const Claims checkpoint, checkpoint_claims(config));
-  BRAID_TRY(
-      world.agree("checkpoint", checkpoint,
-                  cat("the run folder must be shared by all ranks (", checkpoint_folder(config),
-                      " is not one folder for them); name one "
-                      "that every machine sees with run.dir or checkpoint.dir")));
+  BRAID_TRY(world.agree("checkpoint", checkpoint, shared_folder_text(config)));
   BRAID_ASSIGN(const Claims inputs, input_claims(config, graph));
   return world.agree("inputs", inputs, kSameFiles);
 }
@@ -156,6 +159,14 @@ Status agree_on_data(World& world, const DataSet& data) {
                      {{"reads data.train", cat("as ", data.size(), " records with SHA-256 ",
                                                data.lines_sha256().substr(0, 16))}},
                      kSameFiles);
+}
+
+Status agree_on_run_folder(World& world, const Config& config) {
+  const auto mark = read_file(join_path(checkpoint_folder(config), kClaimFile));
+  return world.agree(
+      "run folder",
+      {{"finds", mark.ok() ? cat("a claim ", *mark, " in it") : std::string("no run folder")}},
+      shared_folder_text(config));
 }
 
 }  // namespace braid::inline identity

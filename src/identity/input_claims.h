@@ -26,4 +26,8 @@ Status agree_on_inputs(World& world, const Config& config, const Graph& graph);
 // Compares the lines of data.train, all of them, once they are read.
 Status agree_on_data(World& world, const DataSet& data);
 
+// Whether the folder of checkpoints, into which every rank writes, is one for all. REQUIRES: the
+// first rank has claimed it, and all have met since then.
+Status agree_on_run_folder(World& world, const Config& config);
+
 }  // namespace braid::inline identity

@@ -1,8 +1,11 @@
 #include "run/run_keeper.h"
 
 #include <ATen/ops/tensor.h>
+#include <unistd.h>
 
 #include <algorithm>
+#include <cerrno>
+#include <chrono>
 #include <cstdio>
 #include <filesystem>
 #include <system_error>
@@ -150,6 +153,13 @@ Result<RunClaim> claim_run(const Config& config) {
   BRAID_ASSIGN(claim.checkpoints, claim_folder(checkpoint_folder(config), "checkpoint.dir"));
   for (const std::string& folder : {run_folder(config), checkpoint_folder(config)})
     remove_unclaimed_files(folder);
+  // By which other ranks know that they see the same folder (agree_on_run_folder()).
+  const std::string mark =
+      cat(::getpid(), "-", std::chrono::system_clock::now().time_since_epoch().count());
+  const int file = claim.checkpoints.get();
+  if (::ftruncate(file, 0) != 0 || ::pwrite(file, mark.data(), mark.size(), 0) < 0 ||
+      ::fsync(file) != 0)
+    return io_error(cat(checkpoint_folder(config), ": writing failed: ", write_problem(errno)));
   return claim;
 }
 

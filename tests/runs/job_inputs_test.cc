@@ -132,12 +132,16 @@ TEST_F(JobInputs, FilesThatDifferBetweenRanksAreNamed) {
 
 TEST_F(JobInputs, EqualFilesInTwoFoldersAreTrainedOn) {
   make_machines();
-  const TwoEnds ends = run_two("equal", {"train.total_steps=2"});
+  const TwoEnds ends = run_two(
+      "equal", {"train.total_steps=2", "run.dir=" + fs::absolute(place(0, "runs")).string()});
   for (const int rank : {0, 1}) EXPECT_EQ(ends.ranks[rank].exit_code, 0) << ends.output(rank);
 }
 
+// Every rank writes its share of a checkpoint there.
 TEST_F(JobInputs, RunFoldersThatAreNotSharedAreRefused) {
   make_machines();
+  expect_refused(run_two("apart", {}), "the run folder must be shared by all ranks");
+  EXPECT_EQ(steps_complete("apart"), 0);
   const TwoEnds first =
       run_two("shared", {"checkpoint.every_steps=1", "checkpoint.resume=auto"}, {}, 0);
   ASSERT_EQ(first.ranks[0].exit_code, 0) << first.output(0);

@@ -40,7 +40,7 @@ class RunSilence : public JobRun {
   // Options of a run whose prompts end in the day of the month.
   static std::vector<std::string> dated(std::vector<std::string> more) {
     const std::string folder =
-        model_with("dated", "chat_template.jinja",
+        model_with("template-date", "chat_template.jinja",
                    "{% for m in messages %}{{ m.content }}{% endfor %}{{ strftime_now('%d') }}=");
     std::string lines;
     for (int i = 0; i < 8; ++i)
@@ -48,8 +48,9 @@ class RunSilence : public JobRun {
           Json{{"prompt", {{{"role", "user"}, {"content", cat("sort", i, 3)}}}}, {"label", "1"}}
               .dump() +
           "\n";
-    EXPECT_TRUE(write_file_atomic(path("dated.jsonl"), lines).ok());
-    more.insert(more.end(), {"tokenizer.path=" + folder, "data.train=" + path("dated.jsonl")});
+    EXPECT_TRUE(write_file_atomic(path("template-date.jsonl"), lines).ok());
+    more.insert(more.end(),
+                {"tokenizer.path=" + folder, "data.train=" + path("template-date.jsonl")});
     return more;
   }
 
@@ -138,12 +139,13 @@ TEST_F(RunSilence, AnExportHasTheTypeThatWasTrained) {
   config["torch_dtype"] = "bfloat16";
   const std::string source = model_with("short", "config.json", config.dump());
   const std::string stated = "model.config=" + source + "/config.json";
-  const Finished full = run_program(command("full", "grpo", {stated, "train.total_steps=1"}));
+  const Finished full =
+      run_program(command("all-in-full", "grpo", {stated, "train.total_steps=1"}));
   ASSERT_EQ(full.end, "exited with status 0") << full.errors;
-  EXPECT_EQ(dtype_of(path("full/export/actor")), "F32");
+  EXPECT_EQ(dtype_of(path("all-in-full/export/actor")), "F32");
   EXPECT_THAT(full.errors, AllOf(HasSubstr("export of actor: weights in float32"),
                                  HasSubstr("are in bfloat16")));
-  EXPECT_THAT(*read_file(path("full/export/actor/config.json")), HasSubstr("\"float32\""));
+  EXPECT_THAT(*read_file(path("all-in-full/export/actor/config.json")), HasSubstr("\"float32\""));
   const Finished half =
       run_program(command("half", "grpo", {stated, "model.dtype=bf16", "train.total_steps=1"}));
   ASSERT_EQ(half.end, "exited with status 0") << half.errors;

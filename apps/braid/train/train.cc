@@ -226,10 +226,13 @@ Status run_rank(RunStart start, World* world, bool* together) {
   }
   std::unique_ptr<Session> session;
   BRAID_TRY(load_models(config, program, world, &session));
-  if (world != nullptr) BRAID_TRY(agree_on_data(*world, session->data()));
   RunClaim claim;
   if (leads) {
     BRAID_ASSIGN(claim, claim_run(config));
+  }
+  if (world != nullptr) {
+    BRAID_TRY(agree_on_data(*world, session->data()));
+    BRAID_TRY(agree_on_run_folder(*world, config));
   }
   const auto resumed = resume_session(config, *session);
   *together = session->failed_alike();
