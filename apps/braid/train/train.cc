@@ -208,6 +208,15 @@ struct RunStart {
   WarningLog& warnings;
 };
 
+// The resolved configuration, and what a report tells of the run.
+Status write_what_runs(const LoadedConfig& loaded, const PlannedRun& planned,
+                       const std::string& folder) {
+  BRAID_TRY(write_file_atomic(join_path(folder, "config.yaml"), yaml_text(loaded.resolved)));
+  return write_file_atomic(
+      join_path(folder, kAboutFile),
+      about_run(loaded, planned).dump(2, ' ', false, Json::error_handler_t::replace));
+}
+
 // Which rank's work this process does, and what only one rank of a job does: files and console.
 // `together` becomes whether all ranks have come to their end, also where a signal stopped them.
 Status run_rank(RunStart start, World* world, bool* together) {
@@ -253,10 +262,7 @@ Status run_rank(RunStart start, World* world, bool* together) {
   BRAID_ASSIGN(MetricsLog log, MetricsLog::open(options, session->step()));
   BRAID_TRY(begin_run(config));
   const std::string folder = run_folder(config);
-  BRAID_TRY(write_file_atomic(join_path(folder, "config.yaml"), yaml_text(loaded.resolved)));
-  BRAID_TRY(write_file_atomic(
-      join_path(folder, kAboutFile),
-      about_run(loaded, planned).dump(2, ' ', false, Json::error_handler_t::replace)));
+  BRAID_TRY(write_what_runs(loaded, planned, folder));
   BRAID_TRY(warnings.open(folder, session->step()));
   SaveSchedule schedule(config.checkpoint, now_s());
   RunPrediction prediction(planned);
