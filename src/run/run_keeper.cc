@@ -235,7 +235,7 @@ Result<MetricsRow> resume_session(const Config& config, Session& session) {
   BRAID_ASSIGN(CheckpointReader saved,
                CheckpointReader::open(path, rank / static_cast<double>(session.ranks())));
   const Status loaded = session.load_state(std::move(saved));
-  if (loaded.code() == Code::kDataLoss && session.rank() == 0)
+  if (loaded.code() == Code::kDataLoss)  // on all ranks: any of them may be the first to say it
     return refused_as_damaged(path, loaded);
   BRAID_TRY(loaded.at(cat("checkpoint ", path)));
   log_info(cat("continuing ", place_of(session), " from ", path));
