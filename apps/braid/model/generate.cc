@@ -2,13 +2,13 @@
 #include <ATen/Parallel.h>
 
 #include <algorithm>
-#include <chrono>
 #include <cstdio>
 #include <map>
 #include <memory>
 #include <optional>
 
 #include "base/json.h"
+#include "braid/clock.h"
 #include "braid/engine_options.h"
 #include "braid/model/generator.h"
 #include "data/chat/render.h"
@@ -126,10 +126,6 @@ class OrderedPrinter {
   int64_t next_ = 0;
 };
 
-double seconds_now() {
-  return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
-}
-
 void print_statistics(const EngineStats& stats, int64_t samples, int64_t tokens, double seconds) {
   std::fprintf(stderr, "%s\n",
                cat(samples, " samples, ", tokens, " new tokens in ", format_seconds(seconds), ": ",
@@ -143,7 +139,7 @@ void print_statistics(const EngineStats& stats, int64_t samples, int64_t tokens,
 
 // Runs the engine to the end; every finished sample goes to `done`.
 Status drain(Engine& engine, const std::function<Status(Generated)>& done) {
-  const double start = seconds_now();
+  const double start = now_s();
   int64_t samples = 0, tokens = 0;
   while (!engine.drained()) {
     BRAID_ASSIGN(std::vector<Generated> finished, engine.step());
@@ -154,15 +150,15 @@ Status drain(Engine& engine, const std::function<Status(Generated)>& done) {
     }
     std::fflush(stdout);
   }
-  print_statistics(engine.stats(), samples, tokens, seconds_now() - start);
+  print_statistics(engine.stats(), samples, tokens, now_s() - start);
   return ok_status();
 }
 
 Status stream_one(Engine& engine, const Generator& generator, const GenerateOptions& options) {
-  const double start = seconds_now();
+  const double start = now_s();
   BRAID_ASSIGN(const Generated sample, stream_response(engine, generator, options));
   print_statistics(engine.stats(), 1, static_cast<int64_t>(sample.response_ids.size()),
-                   seconds_now() - start);
+                   now_s() - start);
   return ok_status();
 }
 

@@ -10,6 +10,7 @@
 
 #include "base/log.h"
 #include "base/text.h"
+#include "braid/clock.h"
 #include "checkpoint/run_folder.h"
 #include "host/file.h"
 #include "launch/auto_plan.h"
@@ -27,10 +28,6 @@ constexpr double kWorthSaying = 0.97;       // of the step: less is within the n
 // RUN/predicted.json is written anew so often, and at least so many times what it takes apart.
 constexpr double kRecordEvery_s = 30;
 constexpr double kRecordShare = 50;
-
-double clock_s() {
-  return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
-}
 
 double median(std::vector<double> values) {
   if (values.empty()) return 0;
@@ -154,10 +151,10 @@ void RunPrediction::note(Session& session, const std::map<std::string, double>& 
   const std::vector<double>& peaks = session.rank_peaks();
   peaks_.resize(peaks.size());
   for (size_t rank = 0; rank < peaks.size(); ++rank) peaks_[rank].push_back(peaks[rank]);
-  if (const double now = clock_s(); steps_.size() >= 2 && now >= next_record_s_) {
+  if (const double now = now_s(); steps_.size() >= 2 && now >= next_record_s_) {
     // What fails here is told at the end, where it fails too.
     if (const auto found = comparison(); found.ok()) (void)record(*found);
-    const double took_s = clock_s() - now;
+    const double took_s = now_s() - now;
     next_record_s_ = now + took_s + std::max(kRecordEvery_s, kRecordShare * took_s);
   }
   // A synchronous plan could not go on with what waits.
@@ -236,6 +233,10 @@ void RunPrediction::begin_search() {
     log_info(cat("plan: no search under measured costs: ", status.message()));
 }
 
+void RunPrediction::end_search() {
+  if (found_.valid()) say_found();
+}
+
 void RunPrediction::say_found() { log_info(found_.get()); }
 
 std::vector<SampleLengths> RunPrediction::last_lengths() const {
@@ -309,7 +310,6 @@ Status RunPrediction::write(const std::vector<double>& saving_peaks) {
   for (size_t rank = 0; rank < saving_peaks.size(); ++rank)
     out["ranks"][rank]["measured_saving_bytes"] = saving_peaks[rank];
   BRAID_TRY(record(out));
-  if (found_.valid()) say_found();
   std::string text = "predicted | measured, seconds\n";
   const auto line = [&](const std::string& name, const Json& of) {
     char numbers[64];

@@ -31,6 +31,8 @@ class RunPrediction {
   // predicted for the lengths of the step of median time, and for the median of the draws.
   // `saving_peaks`: Session::saving_peaks().
   Status write(const std::vector<double>& saving_peaks);
+  // Waits for the search that began beside the run, and says what it found.
+  void end_search();
 
  private:
   PlanningProblem measured_problem() const;

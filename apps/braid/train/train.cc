@@ -1,10 +1,10 @@
 // braid train | sft | rm: loads the configuration, compiles the program and runs it step by step.
-#include <chrono>
 #include <cstdio>
 
 #include "algo/algorithm.h"
 #include "base/log.h"
 #include "base/text.h"
+#include "braid/clock.h"
 #include "braid/data/inputs.h"
 #include "braid/engine_options.h"
 #include "braid/outputs.h"
@@ -43,10 +43,6 @@ struct Run {
   IdleWatch& idle;
   WarningLog& warnings;
 };
-
-double now_s() {
-  return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
-}
 
 Status stopped(const Config& config, const Session& session, const std::string& cause) {
   return {Code::kStopped, cat("stopped by ", cause, " after step ", session.step(), " of ",
@@ -275,6 +271,7 @@ Status run_rank(RunStart start, World* world, bool* together) {
   write_page(config);
   BRAID_TRY(ended);
   BRAID_TRY(told);
+  prediction.end_search();
   log_info("done; metrics, samples and the exported model are in " + folder);
   return ok_status();
 }
