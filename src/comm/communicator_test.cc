@@ -202,6 +202,24 @@ RANK_TEST(Communicator, EqualValuesAgree, 2) {
   EXPECT_FALSE(world.refused());
 }
 
+RANK_TEST(Communicator, WhatOneRankSettlesHoldsForAll, 4) {
+  const std::string own = cat("of rank ", world.global_rank());
+  const auto first = world.settle("list", "who", own);
+  ASSERT_TRUE(first.ok());
+  ASSERT_TRUE(world.settle("list", own, own).ok());
+  EXPECT_EQ(**world.settled("list", "who"), *first);
+  EXPECT_EQ(*world.settled("list", "nobody"), std::nullopt);
+  EXPECT_EQ(*world.told_by_first("own", own), "of rank 0");
+  EXPECT_EQ(*world.told_by_first("settled", *first), *first);
+  ASSERT_TRUE((*world.everyone())->barrier("all have settled").ok());
+  std::map<std::string, std::string> all = {{"who", *first}};
+  for (int rank = 0; rank < 4; ++rank) all[cat("of rank ", rank)] = cat("of rank ", rank);
+  EXPECT_EQ(*world.all_settled("list"), all);
+  EXPECT_TRUE(world.all_settled("another")->empty());
+  // The store goes with rank 0.
+  ASSERT_TRUE((*world.everyone())->barrier("all have read").ok());
+}
+
 TEST(Communicator, OneRankNeedsNobody) {
   auto world = World::join({}, {});
   ASSERT_TRUE(world.ok());

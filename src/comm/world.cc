@@ -69,6 +69,13 @@ Json differences_between(const Claims& own, const Claims& first) {
   return out;
 }
 
+const std::vector<int64_t> kFirst = {0};
+
+// Names never begin with '#'.
+std::string settled_key(const std::string& list, const std::string& name) {
+  return cat("settled/", list, "/", name);
+}
+
 }  // namespace
 
 Result<std::string> binary_hash() {
@@ -172,7 +179,6 @@ Result<std::string> World::verdict(const std::string& prefix, const std::string&
 
 Status World::agree(const std::string& point, const Claims& claims, const std::string& remedy) {
   if (world_size() == 1) return {};
-  static const std::vector<int64_t> kFirst = {0};
   const std::string prefix = cat("agree/", point, "/"), ends = cat("refused/", point, "/");
   if (global_rank() == 0) {
     const std::string own = json_text(claims);
@@ -195,6 +201,54 @@ Status World::agree(const std::string& point, const Claims& claims, const std::s
   if (global_rank() == 0)
     BRAID_TRY(await_ranks(ends, ranks_below(world_size()), "the end", options_.join_s));
   return invalid_input(said);
+}
+
+Result<std::string> World::told_by_first(const std::string& point, const std::string& text) {
+  if (world_size() == 1) return text;
+  const std::string key = cat("told/", point);
+  if (global_rank() == 0) {
+    BRAID_TRY(store_->set(key, text));
+    return text;
+  }
+  const PositionBoard::Waiting waiting(board_, cat("what rank 0 says of ", point), kFirst);
+  return store_->wait(key, options_.deadline_s).at(key);
+}
+
+Result<std::optional<std::string>> World::settled(const std::string& list,
+                                                  const std::string& name) {
+  if (world_size() == 1) return std::optional<std::string>();
+  BRAID_ASSIGN(const auto found, store_->look({settled_key(list, name)}));
+  return found.front();
+}
+
+Result<std::string> World::settle(const std::string& list, const std::string& name,
+                                  const std::string& value) {
+  if (world_size() == 1) return value;
+  BRAID_ASSIGN(const int64_t asked, store_->add(settled_key(list, cat("#of ", name)), 1));
+  if (asked == 1) {
+    BRAID_ASSIGN(const int64_t number, store_->add(settled_key(list, "#"), 1));
+    BRAID_TRY(store_->set(settled_key(list, cat("#", number)), name));
+  }
+  return store_->set_once(settled_key(list, name), value);
+}
+
+Result<std::map<std::string, std::string>> World::all_settled(const std::string& list) {
+  std::map<std::string, std::string> out;
+  if (world_size() == 1) return out;
+  BRAID_ASSIGN(const int64_t count, store_->add(settled_key(list, "#"), 0));
+  std::vector<std::string> keys;
+  for (int64_t i = 1; i <= count; ++i) keys.push_back(settled_key(list, cat("#", i)));
+  BRAID_ASSIGN(const auto names, store_->look(keys));
+  keys.clear();
+  for (const auto& name : names)
+    if (name) keys.push_back(settled_key(list, *name));
+  BRAID_ASSIGN(const auto values, store_->look(keys));
+  for (size_t i = 0, at = 0; i < names.size(); ++i) {
+    if (!names[i]) continue;
+    if (values[at]) out[*names[i]] = *values[at];
+    ++at;
+  }
+  return out;
 }
 
 Result<Communicator*> World::group(const std::string& name, std::vector<int64_t> members) {

@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <map>
 #include <memory>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -52,6 +53,17 @@ class World {
   // true from then on. The ranks compare a digest with rank 0's; claims travel where it differs.
   Status agree(const std::string& point, const Claims& claims, const std::string& remedy);
   bool refused() const { return refused_; }
+
+  // Rank 0's text, on all ranks: all must call it, at a `point` of its own.
+  Result<std::string> told_by_first(const std::string& point, const std::string& text);
+
+  // Entries that the job decides once: of a name in a list the value that a rank gave first holds
+  // for all. settled() is it, where there is one; settle() gives it, and is first where nobody was;
+  // all_settled() are those of the list so far. Any rank, whenever it likes.
+  Result<std::optional<std::string>> settled(const std::string& list, const std::string& name);
+  Result<std::string> settle(const std::string& list, const std::string& name,
+                             const std::string& value);
+  Result<std::map<std::string, std::string>> all_settled(const std::string& list);
 
   // The communicator of these ranks, in this order, under this name, connected on the first call by
   // all members; valid as long as the world. Two groups of equal ranks with different names are

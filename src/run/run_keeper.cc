@@ -1,6 +1,5 @@
 #include "run/run_keeper.h"
 
-#include <ATen/ops/tensor.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -18,31 +17,10 @@
 #include "host/file_claim.h"
 #include "identity/run_identity.h"
 #include "nn/kernels/choice.h"
+#include "run/kernel_choices.h"
 
 namespace braid::inline run {
 namespace {
-
-constexpr const char* kKernelFile = "kernels.txt";
-constexpr const char* kKernelKey = "kernels";  // the same in a checkpoint's state
-
-Status save_kernel_choices(const Config& config) {
-  const std::string path = join_path(run_folder(config), kKernelFile);
-  const std::string choices = matrix_choices();
-  const auto written = read_file(path);
-  return written.ok() && *written == choices ? ok_status() : write_file_atomic(path, choices);
-}
-
-// The choices of an earlier process; "" if there are none.
-Result<std::string> earlier_choices(const Config& config) {
-  BRAID_ASSIGN(const std::string checkpoint,
-               resume_path(config.checkpoint.resume, checkpoint_folder(config)));
-  if (!checkpoint.empty()) {
-    BRAID_ASSIGN(const Json numbers, checkpoint_numbers(checkpoint));
-    return json_field<std::string>(numbers, kKernelKey);
-  }
-  const std::string path = join_path(run_folder(config), kKernelFile);
-  return path_exists(path) ? read_file(path) : Result<std::string>(std::string());
-}
 
 Status check_rollout_files(const Config& config, const Graph& graph) {
   const RolloutConfig& rollout = config.rollout;
@@ -189,21 +167,7 @@ Result<std::string> run_date(const Config& config, World* world) {
   if (leads) {
     BRAID_ASSIGN(day, own_date(config));
   }
-  if (world == nullptr || world->world_size() == 1) return day;
-  BRAID_ASSIGN(Communicator* const everyone, world->everyone());
-  const at::Tensor text = at::tensor(std::vector<int32_t>(day.begin(), day.end()), at::kInt);
-  BRAID_TRY(everyone->broadcast(text, 0, "the date of the run").wait());
-  const auto* letters = text.const_data_ptr<int32_t>();
-  return std::string(letters, letters + text.numel());
-}
-
-Status restore_kernel_choices(const Config& config) {
-  BRAID_ASSIGN(const std::string choices, earlier_choices(config));
-  const Status taken = set_matrix_choices(choices);
-  if (!taken.ok())
-    log_warning(cat("numbers will differ in their last bits from those of the run so far: ",
-                    taken.message()));
-  return ok_status();
+  return world == nullptr ? day : world->told_by_first("the date of the run", day);
 }
 
 Status begin_run(const Config& config) {

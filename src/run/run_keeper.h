@@ -33,11 +33,6 @@ Status check_run_state(const Config& config, const Graph& graph, bool all_files)
 // it; `world` may be null.
 Result<std::string> run_date(const Config& config, World* world);
 
-// Takes over the matrix libraries that an earlier process of the run (or of the checkpoint that is
-// to be continued) chose by measuring, from RUN/kernels.txt: they round differently, so a continued
-// run keeps them. Call before models are loaded.
-Status restore_kernel_choices(const Config& config);
-
 // Follows checkpoint.resume: loads the checkpoint that it means, if any, into the session and says
 // so. Returns the metrics of the last complete step, empty where there is none. REQUIRES: the
 // session has made no step. All ranks call it; where one of them finds a file damaged, all fail.

@@ -129,7 +129,9 @@ TEST_F(JobStaleness, OlderRolloutsTeachAsMuch) {
             "model.path=" + path("stale-sft/export/actor"), cat("train.seed=", seed),
             "placement=disaggregated", "cluster={nodes: 1, gpus_per_node: 2}", "train.threads=1",
             cat("plan.staleness=", staleness), cat("algorithm.tis_cap=", staleness > 0 ? 2 : 0)});
-    if (staleness > 0) EXPECT_EQ(most_stale(name), staleness);
+    if (staleness > 0) {
+      EXPECT_EQ(most_stale(name), staleness);
+    }
     return last_reward(metrics(name));
   };
   std::map<int64_t, std::vector<double>> rewards;

@@ -23,6 +23,7 @@
 #include "report/run_page.h"
 #include "report/warning_log.h"
 #include "run/idle_watch.h"
+#include "run/kernel_choices.h"
 #include "run/run_keeper.h"
 #include "session/check_models.h"
 #include "session/session.h"
@@ -223,7 +224,7 @@ Status run_rank(RunStart start, World* world, bool* together) {
   const Config& config = planned.config;
   const Program& program = planned.program;
   const bool leads = world == nullptr || world->global_rank() == 0;
-  BRAID_TRY(restore_kernel_choices(config));
+  BRAID_ASSIGN(const auto kernels, KernelChoices::begin(config, world));
   MetricsLogOptions options;
   if (leads) {
     BRAID_ASSIGN(options, log_options(config, run_folder(config)));

@@ -13,6 +13,7 @@
 #include <limits>
 #include <vector>
 
+#include "base/log.h"
 #include "base/text.h"
 #include "nn/kernels/choice_cache.h"
 #include "nn/kernels/kernels.h"
@@ -165,26 +166,60 @@ const char* library_name(MatrixLibrary library) {
   return "default";
 }
 
-Result<std::pair<ProductShape, MatrixLibrary>> parse_choice(const std::string& line) {
-  const std::vector<std::string> words = split(line, ' ');
+std::string shape_text(const ProductShape& shape) {
+  return cat(shape.dtype == at::kFloat ? "f32 " : "bf16 ", shape.in, " ", shape.out);
+}
+
+std::optional<ProductShape> parse_shape(const std::string& text) {
+  const std::vector<std::string> words = split(text, ' ');
   ProductShape shape;
-  const bool formed = words.size() == 4 && (words[0] == "f32" || words[0] == "bf16") &&
-                      parse_int(words[1], &shape.in) && parse_int(words[2], &shape.out);
-  const auto* library =
-      std::find_if(kLibraries.begin(), kLibraries.end(),
-                   [&](MatrixLibrary known) { return formed && words[3] == library_name(known); });
+  if (words.size() != 3 || (words[0] != "f32" && words[0] != "bf16") ||
+      !parse_int(words[1], &shape.in) || !parse_int(words[2], &shape.out))
+    return std::nullopt;
+  shape.dtype = words[0] == "f32" ? at::kFloat : at::kBFloat16;
+  return shape;
+}
+
+Result<std::pair<ProductShape, MatrixLibrary>> parse_choice(const std::string& line) {
+  const size_t name = line.rfind(' ') + 1;  // 0 where there is none
+  const auto shape = parse_shape(line.substr(0, name == 0 ? 0 : name - 1));
+  const auto* library = std::find_if(
+      kLibraries.begin(), kLibraries.end(),
+      [&](MatrixLibrary known) { return shape && line.substr(name) == library_name(known); });
   if (library == kLibraries.end())
     return invalid_input(cat("'", line, "' is no choice of a matrix library (DTYPE IN OUT NAME)"));
-  shape.dtype = words[0] == "f32" ? at::kFloat : at::kBFloat16;
-  if (!has_library(*library, shape.dtype))
-    return invalid_input(
-        cat("'", line, "': this machine has no ", words[3], " products of ", words[0]));
-  return std::pair(shape, *library);
+  if (!has_library(*library, shape->dtype))
+    return invalid_input(cat("'", line, "': this machine has no such products"));
+  return std::pair(*shape, *library);
+}
+
+ChoiceAgreement*& agreement() {
+  static ChoiceAgreement* of_job = nullptr;
+  return of_job;
+}
+
+// What the job settled; none where this machine lacks that library.
+std::optional<MatrixLibrary> taken_from_job(const ProductShape& shape, const std::string& library) {
+  const auto choice = parse_choice(cat(shape_text(shape), " ", library));
+  if (choice.ok()) return choice->second;
+  log_warning(cat("this rank's numbers differ from those of other ranks in their last bits: ",
+                  choice.status().message()));
+  return std::nullopt;
+}
+
+MatrixLibrary new_choice(const ProductShape& shape) {
+  ChoiceAgreement* const job = agreement();
+  if (job == nullptr) return measured_library(shape);
+  if (const auto known = job->known(shape_text(shape)))
+    if (const auto library = taken_from_job(shape, *known)) return *library;
+  const MatrixLibrary own = measured_library(shape);
+  const std::string settled = job->settle(shape_text(shape), library_name(own));
+  return settled == library_name(own) ? own : taken_from_job(shape, settled).value_or(own);
 }
 
 }  // namespace
 
-namespace {
+void make_choices_with(ChoiceAgreement* of_job) { agreement() = of_job; }
 
 // Choices already made win over those of the cache.
 void take_cached_choices() {
@@ -193,24 +228,24 @@ void take_cached_choices() {
   for (const auto& [shape, library] : made) table()[shape] = library;
 }
 
-}  // namespace
-
+// Ranks of a job take no choice from their machine's cache: rank 0 has told what it knows.
 MatrixLibrary matrix_library(const ProductShape& shape) {
-  const auto found = table().find(shape);
-  if (found != table().end()) return found->second;
-  take_cached_choices();
-  const auto cached = table().find(shape);
-  if (cached != table().end()) return cached->second;
-  const MatrixLibrary measured = table()[shape] = measured_library(shape);
+  if (const auto found = table().find(shape); found != table().end()) return found->second;
+  if (agreement() == nullptr) take_cached_choices();
+  if (const auto cached = table().find(shape); cached != table().end()) return cached->second;
+  const MatrixLibrary chosen = table()[shape] = new_choice(shape);
   cache_matrix_choices(matrix_choices());
-  return measured;
+  return chosen;
 }
 
 std::string matrix_choices() {
   std::string text;
-  for (const auto& [shape, library] : table())
-    text += cat(shape.dtype == at::kFloat ? "f32 " : "bf16 ", shape.in, " ", shape.out, " ",
-                library_name(library), "\n");
+  std::map<ProductShape, std::string> names;
+  for (const auto& [shape, library] : table()) names[shape] = library_name(library);
+  if (agreement() != nullptr)
+    for (const auto& [shape, library] : agreement()->all())
+      if (const auto known = parse_shape(shape)) names[*known] = library;
+  for (const auto& [shape, name] : names) text += cat(shape_text(shape), " ", name, "\n");
   return text;
 }
 

@@ -8,6 +8,7 @@
 
 #include <cstdint>
 #include <map>
+#include <optional>
 #include <string>
 #include <tuple>
 
@@ -36,7 +37,26 @@ struct ProductShape {
 // batch.
 MatrixLibrary matrix_library(const ProductShape& shape);
 
-// The choices so far, a line "DTYPE IN OUT LIBRARY" each, in order.
+// How the ranks of a job come to one choice for each shape: two that measured for themselves could
+// round differently. A shape is "DTYPE IN OUT", a library its name.
+class ChoiceAgreement {
+ public:
+  virtual ~ChoiceAgreement() = default;
+  // The job's library for the shape, where it has one.
+  virtual std::optional<std::string> known(const std::string& shape) = 0;
+  // The job's library for the shape: this one, where no rank was first.
+  virtual std::string settle(const std::string& shape, const std::string& library) = 0;
+  // The job's libraries so far, by shape.
+  virtual std::map<std::string, std::string> all() = 0;
+};
+// From now on choices are made with it; null: for this process alone.
+void make_choices_with(ChoiceAgreement* agreement);
+
+// Takes over what the cache has for shapes without a choice.
+void take_cached_choices();
+
+// The choices so far, of a job those of all its ranks, a line "DTYPE IN OUT LIBRARY" each, in
+// order.
 std::string matrix_choices();
 
 // Takes over saved choices for their shapes; a line that is not of that form is an error that names

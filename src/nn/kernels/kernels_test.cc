@@ -391,6 +391,38 @@ TEST_F(KernelTest, LinearMatchesF64InEachLibrary) {
   }
 }
 
+// A job of which another rank has settled two shapes, one of them on a library that is not here.
+class SettledElsewhere : public ChoiceAgreement {
+ public:
+  std::optional<std::string> known(const std::string& shape) override {
+    const auto found = choices_.find(shape);
+    return found == choices_.end() ? std::optional<std::string>() : found->second;
+  }
+  std::string settle(const std::string& shape, const std::string& library) override {
+    return choices_.emplace(shape, shape == "f32 33 17" ? "default" : library).first->second;
+  }
+  std::map<std::string, std::string> all() override { return choices_; }
+
+ private:
+  std::map<std::string, std::string> choices_ = {{"f32 17 33", "default"},
+                                                 {"f32 17 34", "nowhere"}};
+};
+
+TEST_F(KernelTest, RanksTakeTheChoicesOfTheirJob) {
+  SettledElsewhere job;
+  make_choices_with(&job);
+  EXPECT_EQ(matrix_library({17, 33, at::kFloat}), MatrixLibrary::kDefault);  // known before
+  EXPECT_EQ(matrix_library({33, 17, at::kFloat}), MatrixLibrary::kDefault);  // lost the race
+  const MatrixLibrary own = matrix_library({34, 17, at::kFloat});
+  EXPECT_EQ(matrix_choices().find("f32 17 34 nowhere") == std::string::npos, false);
+  ::testing::internal::CaptureStderr();
+  matrix_library({17, 34, at::kFloat});  // this rank's own
+  EXPECT_NE(::testing::internal::GetCapturedStderr().find("'f32 17 34 nowhere'"),
+            std::string::npos);
+  make_choices_with(nullptr);
+  EXPECT_EQ(matrix_library({34, 17, at::kFloat}), own);
+}
+
 TEST_F(KernelTest, MatrixChoicesAreKeptAndTakenOver) {
   const MatrixLibrary chosen = matrix_library({56, 48, at::kFloat});
   EXPECT_EQ(matrix_library({56, 48, at::kFloat}), chosen);

@@ -1,0 +1,95 @@
+#include "run/kernel_choices.h"
+
+#include <map>
+#include <optional>
+
+#include "base/json.h"
+#include "base/log.h"
+#include "base/text.h"
+#include "checkpoint/checkpoint.h"
+#include "checkpoint/run_folder.h"
+#include "comm/communicator.h"
+#include "host/file.h"
+#include "identity/run_identity.h"
+
+namespace braid::inline run {
+namespace {
+
+constexpr const char* kKernelFile = "kernels.txt";
+constexpr const char* kList = "kernels";  // of the job's store
+
+// The choices of an earlier process; "" if there are none.
+Result<std::string> earlier_choices(const Config& config) {
+  BRAID_ASSIGN(const std::string checkpoint,
+               resume_path(config.checkpoint.resume, checkpoint_folder(config)));
+  if (!checkpoint.empty()) {
+    BRAID_ASSIGN(const Json numbers, checkpoint_numbers(checkpoint));
+    return json_field<std::string>(numbers, kKernelKey);
+  }
+  const std::string path = join_path(run_folder(config), kKernelFile);
+  return path_exists(path) ? read_file(path) : Result<std::string>(std::string());
+}
+
+class OfJob : public ChoiceAgreement {
+ public:
+  explicit OfJob(World& world) : world_(world) {}
+
+  std::optional<std::string> known(const std::string& shape) override {
+    auto found = world_.settled(kList, shape);
+    if (!found.ok()) throw CommunicationFailure(found.status());
+    return *std::move(found);
+  }
+
+  std::string settle(const std::string& shape, const std::string& library) override {
+    auto settled = world_.settle(kList, shape, library);
+    if (!settled.ok()) throw CommunicationFailure(settled.status());
+    return *std::move(settled);
+  }
+
+  // A store that is gone ends the job soon; what this rank knows can still be saved.
+  std::map<std::string, std::string> all() override {
+    auto all = world_.all_settled(kList);
+    return all.ok() ? *std::move(all) : std::map<std::string, std::string>();
+  }
+
+ private:
+  World& world_;
+};
+
+}  // namespace
+
+Result<std::unique_ptr<KernelChoices>> KernelChoices::begin(const Config& config, World* world) {
+  std::unique_ptr<KernelChoices> out(new KernelChoices);
+  const bool alone = world == nullptr || world->world_size() == 1;
+  std::string choices;
+  if (alone || world->global_rank() == 0) {
+    BRAID_ASSIGN(choices, earlier_choices(config));
+  }
+  Status taken = set_matrix_choices(choices);
+  if (!alone) {
+    if (world->global_rank() == 0) take_cached_choices();
+    BRAID_ASSIGN(choices, world->told_by_first("its matrix libraries", matrix_choices()));
+    if (world->global_rank() != 0) taken = set_matrix_choices(choices);
+    out->agreement_ = std::make_unique<OfJob>(*world);
+    make_choices_with(out->agreement_.get());
+  }
+  if (!taken.ok())
+    log_warning(
+        cat("numbers will differ in their last bits from those of the run so far, or of "
+            "its first rank: ",
+            taken.message()));
+  return out;
+}
+
+KernelChoices::~KernelChoices() {
+  if (agreement_ != nullptr) make_choices_with(nullptr);
+}
+
+Status save_kernel_choices(const Config& config) {
+  const std::string path = join_path(run_folder(config), kKernelFile);
+  const std::string choices = matrix_choices();
+  const auto written = read_file(path);
+  return written.ok() && *written == choices ? ok_status() : write_file_atomic(path, choices);
+}
+
+}  // namespace braid::inline run
