@@ -220,6 +220,20 @@ RANK_TEST(Communicator, WhatOneRankSettlesHoldsForAll, 4) {
   ASSERT_TRUE((*world.everyone())->barrier("all have read").ok());
 }
 
+// Of a rank that waits for no late one: to join, to agree and to connect a group.
+void expect_few_requests(World& world) {
+  EXPECT_LE(world.store_requests(), 10) << "join";
+  int64_t before = world.store_requests();
+  ASSERT_TRUE(world.agree("point", {{"has", "a"}}, "").ok());
+  EXPECT_LE(world.store_requests() - before, 9) << "agree";
+  before = world.store_requests();
+  ASSERT_TRUE(world.everyone().ok());
+  EXPECT_LE(world.store_requests() - before, 5) << "group";
+  ASSERT_TRUE((*world.everyone())->barrier("all have met").ok());
+}
+RANK_TEST(Communicator, TwoRanksMeetInFewRequests, 2) { expect_few_requests(world); }
+RANK_TEST(Communicator, EightRanksMeetInAsFewRequests, 8) { expect_few_requests(world); }
+
 TEST(Communicator, OneRankNeedsNobody) {
   auto world = World::join({}, {});
   ASSERT_TRUE(world.ok());

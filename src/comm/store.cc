@@ -264,12 +264,14 @@ Result<std::unique_ptr<Store>> Store::duplicate() const {
 }
 
 Status Store::set(const std::string& key, const std::string& value) {
+  ++requests_;
   return guarded(Code::kUnavailable, cat("store, setting ", key),
                  [&] { handle_->store->set(key, value); });
 }
 
 Result<std::string> Store::wait(const std::string& key, double timeout_s) {
   std::string value;
+  requests_ += 2;
   BRAID_TRY(guarded(Code::kDeadline, cat("store, ", key, " within ", timeout_s, " s"), [&] {
     handle_->store->wait({key}, milliseconds(timeout_s));
     value = handle_->store->get_to_str(key);
@@ -280,14 +282,19 @@ Result<std::string> Store::wait(const std::string& key, double timeout_s) {
 Result<std::vector<std::optional<std::string>>> Store::look(const std::vector<std::string>& keys) {
   std::vector<std::optional<std::string>> out(keys.size());
   BRAID_TRY(guarded(Code::kUnavailable, "store", [&] {
-    for (size_t i = 0; i < keys.size(); ++i)
-      if (handle_->store->check({keys[i]})) out[i] = handle_->store->get_to_str(keys[i]);
+    for (size_t i = 0; i < keys.size(); ++i) {
+      ++requests_;
+      if (!handle_->store->check({keys[i]})) continue;
+      ++requests_;
+      out[i] = handle_->store->get_to_str(keys[i]);
+    }
   }));
   return out;
 }
 
 Result<std::string> Store::set_once(const std::string& key, const std::string& value) {
   std::string now;
+  ++requests_;
   // With an expected value that nobody writes, only an absent key is set.
   BRAID_TRY(guarded(Code::kUnavailable, cat("store, setting ", key), [&] {
     const std::string expected;
@@ -298,6 +305,7 @@ Result<std::string> Store::set_once(const std::string& key, const std::string& v
 
 Result<int64_t> Store::add(const std::string& key, int64_t value) {
   int64_t sum = 0;
+  ++requests_;
   BRAID_TRY(guarded(Code::kUnavailable, cat("store, adding to ", key),
                     [&] { sum = handle_->store->add(key, value); }));
   return sum;

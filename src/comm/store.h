@@ -46,6 +46,9 @@ class Store {
   // Adds and gives the sum.
   Result<int64_t> add(const std::string& key, int64_t value);
 
+  // That this object has sent so far.
+  int64_t requests() const { return requests_; }
+
   // For process groups, whose keys must not meet those of others.
   struct Handle;
   const Handle& handle() const { return *handle_; }
@@ -59,6 +62,7 @@ class Store {
 
   std::unique_ptr<Handle> handle_;
   int64_t port_ = 0;
+  int64_t requests_ = 0;
 };
 
 }  // namespace braid::inline comm

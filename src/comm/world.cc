@@ -71,6 +71,11 @@ Json differences_between(const Claims& own, const Claims& first) {
 
 const std::vector<int64_t> kFirst = {0};
 
+// Of a point that ranks come to: how many came, and that all have.
+constexpr const char* kCount = "count";
+constexpr const char* kAll = "all";
+constexpr const char* kDiffer = "differ";  // how many, and with the rank how
+
 // Names never begin with '#'.
 std::string settled_key(const std::string& list, const std::string& name) {
   return cat("settled/", list, "/", name);
@@ -97,31 +102,42 @@ Result<std::unique_ptr<World>> World::join(const Membership& membership,
   BRAID_ASSIGN(world->store_, Store::open(membership, options.join_s, options.notice_s));
   BRAID_ASSIGN(world->watchdog_,
                Watchdog::start(*world->store_, membership, world->board_, options.watchdog));
-  BRAID_TRY(world->store_->set(cat("came/", membership.global_rank), "1"));
+  BRAID_TRY(world->arrive("came/", membership.world_size));
   const PositionBoard::Waiting waiting(world->board_, "the other ranks, to begin");
   BRAID_TRY(world->await_ranks("came/", ranks_below(membership.world_size), "the start of the job",
                                options.join_s));
   return world;
 }
 
-Status World::await_ranks(const std::string& key_prefix, const std::vector<int64_t>& ranks,
+Status World::arrive(const std::string& point, int64_t ranks) {
+  BRAID_TRY(store_->set(cat(point, global_rank()), "1"));
+  BRAID_ASSIGN(const int64_t come, store_->add(cat(point, kCount), 1));
+  return come == ranks ? store_->set(cat(point, kAll), "1") : ok_status();
+}
+
+Result<std::vector<int64_t>> World::missing_at(const std::string& point,
+                                               const std::vector<int64_t>& ranks) {
+  std::vector<std::string> keys;
+  for (const int64_t rank : ranks) keys.push_back(cat(point, rank));
+  BRAID_ASSIGN(const auto seen, store_->look(keys));
+  std::vector<int64_t> missing;
+  for (size_t i = 0; i < ranks.size(); ++i)
+    if (!seen[i]) missing.push_back(ranks[i]);
+  return missing;
+}
+
+Status World::await_ranks(const std::string& point, const std::vector<int64_t>& ranks,
                           const std::string& what, double limit_s) {
   const auto begin = std::chrono::steady_clock::now();
   const Deadline deadline = deadline_in(limit_s);
   const auto seconds = [](auto time) { return std::chrono::duration<double>(time).count(); };
   double notice_s = options_.notice_s;
-  std::vector<int64_t> missing = ranks;
   while (true) {
     const auto now = std::chrono::steady_clock::now();
     const double wait_s = std::min(seconds(deadline - now), notice_s - seconds(now - begin));
-    (void)store_->wait(cat(key_prefix, missing.front()), std::max(wait_s, 0.001));
-    std::vector<std::string> keys;
-    for (const int64_t rank : missing) keys.push_back(cat(key_prefix, rank));
-    BRAID_ASSIGN(const auto seen, store_->look(keys));
-    std::vector<int64_t> still;
-    for (size_t i = 0; i < missing.size(); ++i)
-      if (!seen[i]) still.push_back(missing[i]);
-    missing = std::move(still);
+    // One key, whatever the number of ranks; who is missing is asked only when it takes long.
+    if (store_->wait(cat(point, kAll), std::max(wait_s, 0.001)).ok()) return ok_status();
+    BRAID_ASSIGN(const std::vector<int64_t> missing, missing_at(point, ranks));
     if (missing.empty()) return ok_status();
     const double waited_s = seconds(std::chrono::steady_clock::now() - begin);
     const std::string whom =
@@ -158,14 +174,19 @@ Result<std::string> World::verdict(const std::string& prefix, const std::string&
   others.erase(others.begin());
   const PositionBoard::Waiting waiting(board_, "what the other ranks say of themselves");
   BRAID_TRY(await_ranks(prefix, others, "agreement before the first step", options_.deadline_s));
+  BRAID_ASSIGN(const int64_t differ, store_->add(cat(prefix, kDiffer), 0));
+  if (differ == 0) return std::string("=");
   std::map<Json, std::vector<int64_t>> found;
-  for (const int64_t rank : others) {
-    BRAID_ASSIGN(const std::string text, store_->wait(cat(prefix, rank), options_.join_s));
-    if (text == "=") continue;
+  std::vector<std::string> keys;
+  for (const int64_t rank : others) keys.push_back(cat(prefix, kDiffer, rank));
+  BRAID_ASSIGN(const auto texts_of_ranks, store_->look(keys));
+  for (size_t i = 0; i < others.size(); ++i) {
+    if (!texts_of_ranks[i]) continue;
+    const int64_t rank = others[i];
+    const std::string& text = *texts_of_ranks[i];
     BRAID_ASSIGN(const Json differences, parse_json(text, cat("claims of rank ", rank)));
     for (const Json& difference : differences) found[difference].push_back(rank);
   }
-  if (found.empty()) return std::string("=");
   std::vector<std::string> texts;
   for (const auto& [difference, ranks] : found)
     if (texts.size() < kMostDifferences)
@@ -189,7 +210,11 @@ Status World::agree(const std::string& point, const Claims& claims, const std::s
   } else {
     const PositionBoard::Waiting waiting(board_, "what rank 0 says of itself", kFirst);
     BRAID_ASSIGN(const std::string differences, differences_from_first(prefix, claims));
-    BRAID_TRY(store_->set(cat(prefix, global_rank()), differences));
+    if (differences != "=") {
+      BRAID_TRY(store_->set(cat(prefix, kDiffer, global_rank()), differences));
+      BRAID_TRY(store_->add(cat(prefix, kDiffer), 1).status());
+    }
+    BRAID_TRY(arrive(prefix, world_size() - 1));
   }
   const PositionBoard::Waiting waiting(board_, "what the ranks agree on", kFirst);
   BRAID_ASSIGN(const std::string said,
@@ -197,7 +222,7 @@ Status World::agree(const std::string& point, const Claims& claims, const std::s
   if (said == "=") return ok_status();
   refused_ = true;
   // The store goes with rank 0: it stays until the others have read why.
-  BRAID_TRY(store_->set(cat(ends, global_rank()), "1"));
+  BRAID_TRY(arrive(ends, world_size()));
   if (global_rank() == 0)
     BRAID_TRY(await_ranks(ends, ranks_below(world_size()), "the end", options_.join_s));
   return invalid_input(said);
@@ -264,7 +289,7 @@ Result<Communicator*> World::group(const std::string& name, std::vector<int64_t>
     const PositionBoard::Waiting waiting(
         board_, cat("connecting group ", name, " of ranks ", rank_list(members)));
     const std::string prefix = cat("members/", name, "/");
-    BRAID_TRY(store_->set(cat(prefix, global_rank()), "1"));
+    BRAID_TRY(arrive(prefix, static_cast<int64_t>(members.size())));
     BRAID_TRY(await_ranks(prefix, members, cat("group ", name), options_.join_s));
     BRAID_ASSIGN(backend, connect_gloo(*store_, {.name = name,
                                                  .place = static_cast<int>(self - members.begin()),

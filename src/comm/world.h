@@ -80,14 +80,21 @@ class World {
   // The planned end. Rank 0 waits for the others where it serves the store.
   Status leave();
 
+  // To the store so far, of the watchdog and of Gloo none.
+  int64_t store_requests() const { return store_ == nullptr ? 0 : store_->requests(); }
   // Bytes that this rank gave to all groups, by kind.
   Traffic traffic(Transfer transfer) const;
 
  private:
   World(const Membership& membership, const WorldOptions& options);
-  // Waits until all these ranks have set their key; says in the log for whom when it takes long.
-  // kDeadline, after `limit_s`, names those that have not.
-  Status await_ranks(const std::string& key_prefix, const std::vector<int64_t>& ranks,
+  // Says that this rank, one of so many, has come to a point. A few requests, however many they
+  // are.
+  Status arrive(const std::string& point, int64_t ranks);
+  Result<std::vector<int64_t>> missing_at(const std::string& point,
+                                          const std::vector<int64_t>& ranks);
+  // Waits until all these ranks have come to the point; says in the log for whom when it takes
+  // long. kDeadline, after `limit_s`, names those that have not.
+  Status await_ranks(const std::string& point, const std::vector<int64_t>& ranks,
                      const std::string& what, double limit_s);
   Result<std::string> differences_from_first(const std::string& prefix, const Claims& claims);
   Result<std::string> verdict(const std::string& prefix, const std::string& remedy);
