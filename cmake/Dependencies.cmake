@@ -61,5 +61,6 @@ if(BRAID_WITH_TORCH)
   target_link_directories(braid_torch INTERFACE ${BRAID_TORCH_ROOT}/lib)
   target_link_options(braid_torch INTERFACE -Wl,--no-as-needed)
   set(CMAKE_BUILD_RPATH ${BRAID_TORCH_ROOT}/lib)  # where the build folder's programs find libtorch; apps/braid says it of installed ones
-  target_link_libraries(braid_torch INTERFACE torch torch_cpu c10 ${BRAID_TORCH_CUDA_LIBRARIES} ${BRAID_TORCH_OPENMP} Threads::Threads)
+  # libstdc++ first: some builds of libtorch export parts of an older one (std::filesystem), which must not take its place.
+  target_link_libraries(braid_torch INTERFACE $<$<CXX_COMPILER_ID:GNU>:stdc++> torch torch_cpu c10 ${BRAID_TORCH_CUDA_LIBRARIES} ${BRAID_TORCH_OPENMP} Threads::Threads)
 endif()
