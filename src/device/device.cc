@@ -1,7 +1,9 @@
 #include "device/device.h"
 
+#include <ATen/Context.h>
 #include <c10/core/impl/DeviceGuardImplInterface.h>
 
+#include <cstdlib>
 #include <optional>
 
 #include "base/text.h"
@@ -19,6 +21,17 @@ std::optional<at::DeviceType> accelerator_of(const std::string& name) {
 int64_t devices_of(at::DeviceType type) {
   return c10::impl::hasDeviceGuardImpl(type) ? c10::impl::getDeviceGuardImpl(type)->deviceCount()
                                              : 0;
+}
+
+// Sums of an accelerator in an order of their own each time would give a run other bits when it is
+// repeated or continued; cuBLAS wants a workspace of a fixed size for that. cuDNN's attention
+// prepares itself anew for each shape of a batch, which takes longer than computing it.
+void choose_kernels() {
+  ::setenv("CUBLAS_WORKSPACE_CONFIG", ":4096:8", /*overwrite=*/0);
+  at::Context& context = at::globalContext();
+  context.setDeterministicAlgorithms(true, /*warn_only=*/false);
+  context.setDeterministicFillUninitializedMemory(false);
+  context.setSDPUseCuDNN(false);
 }
 
 }  // namespace
@@ -39,6 +52,7 @@ Result<at::Device> parse_device(const std::string& text, const std::string& key)
     return invalid_input(cat(key, ": ", text,
                              ": no CUDA device can be used here (no GPU, no driver, or a libtorch "
                              "without CUDA); 'braid doctor' shows which; device=cpu needs none"));
+  choose_kernels();
   if (colon == std::string::npos) return c10::impl::getDeviceGuardImpl(*type)->getDevice();
   if (index < 0 || index >= devices)
     return invalid_input(cat(key, ": ", text, ": this machine has ", devices, " ", name,

@@ -13,6 +13,8 @@ namespace braid::inline device {
 // The device of a text: cpu, or the name of an accelerator with or without a number (cuda, cuda:1;
 // also the name of a device that was registered with torch under its key for private use). Without
 // one it is the current device of this thread, the first unless use_local_device() chose another.
+// Once an accelerator was named, libtorch takes kernels that give the same bits each time, and an
+// operator that has none throws.
 // Errors name `key`: another text, no such device here, a number too high.
 Result<at::Device> parse_device(const std::string& text, const std::string& key);
 

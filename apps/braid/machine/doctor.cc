@@ -74,8 +74,8 @@ void describe_gpu(Findings& findings) {
     findings.say("GPU", "none that this libtorch can use; device: cpu");
     return;
   }
-  findings.say("GPU", cat(at::globalContext().getAcceleratorHooksInterface().deviceCount(),
-                          " CUDA devices; device: cuda or cuda:N"));
+  const int64_t count = at::globalContext().getAcceleratorHooksInterface().deviceCount();
+  findings.say("GPU", cat(count, " CUDA devices; device: cuda or cuda:N"));
 }
 
 void check_disk(const std::string& folder, Findings& findings) {
