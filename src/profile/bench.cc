@@ -2,8 +2,6 @@
 
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/rand.h>
-#include <ATen/ops/zeros.h>
-#include <ATen/ops/zeros_like.h>
 
 #include <algorithm>
 #include <chrono>
@@ -153,8 +151,9 @@ std::vector<KvLayer> LayerBench::make_cache(int64_t pages) const {
   const at::TensorOptions options = at::TensorOptions(bench_.dtype).device(bench_.device);
   std::vector<KvLayer> cache(static_cast<size_t>(layers()));
   for (KvLayer& layer : cache) {
-    layer.keys = at::zeros({pages, kPageTokens, size_.kv_heads, size_.head_dim}, options);
-    layer.values = at::zeros_like(layer.keys);
+    layer = allocate_kv(pages, size_.kv_heads, size_.head_dim, options);
+    layer.keys.zero_();
+    layer.values.zero_();
   }
   return cache;
 }

@@ -9,6 +9,7 @@
 #include <ATen/core/Tensor.h>
 
 #include <cstdint>
+#include <memory>
 #include <vector>
 
 #include "batching/cache_pages.h"
@@ -60,7 +61,8 @@ at::Tensor activate(const at::Tensor& x, Activation activation);
 // scaling and LongRoPE as in transformers' modeling_rope_utils).
 at::Tensor rope_table(const RopeSpec& rope, int64_t head_dim, int64_t positions);
 
-// Rotates pairs (i, i + D/2) of each head of x_TAD by the row of the table at each position.
+// Rotates pairs (i, i + D/2) of each head of x_TAD by the row of the table at each position (or by
+// the rows that rotation.h finds).
 // Differentiable.
 at::Tensor rotate(const at::Tensor& x_TAD, const at::Tensor& table, const at::Tensor& positions_T);
 
@@ -80,13 +82,15 @@ struct KvLayer {
   at::Tensor values;
 };
 
-// Pages with undefined contents.
+// Pages with undefined contents; zeros on an accelerator.
 KvLayer allocate_kv(int64_t pages, int64_t kv_heads, int64_t depth,
                     const at::TensorOptions& options);
 
 // Copies of the keys and values [tokens, K, D] of the first `tokens` positions of a sequence that
 // has these pages.
 KvLayer read_kv(const KvLayer& layer, const std::vector<int32_t>& pages, int64_t tokens);
+
+struct PaddedBatch;  // padded_batch.h
 
 // Which queries belong to which sequence and where its keys are. Without page tables, keys are the
 // batch's own k and v: of whole sequences from position 0, or of the rest of sequences whose first
@@ -100,6 +104,9 @@ struct AttentionBatch {
   // [S] the earlier, whole sequence of the batch whose first cached[s] rows come before the queries
   // of s; -1: none, cached[s] is 0. Empty: no sequence has one, or all tokens before are in pages.
   std::vector<int32_t> hosts = {};
+  // What attention_by_operators() reads of the batch, on its device: made by the first layer that
+  // asks, for those after it.
+  mutable std::shared_ptr<const PaddedBatch> padded = {};
 
   int32_t host(int64_t s) const { return hosts.empty() ? -1 : hosts[s]; }
   // Tokens of sequence s up to its last query.
@@ -132,6 +139,7 @@ at::Tensor attention(const at::Tensor& q_TAD, const at::Tensor& k_TKD, const at:
                      const AttentionBatch& batch, const ScoreRule& rule, const KvLayer* layer);
 
 // The same by ATen operators, on any device; attention() takes it where there is no kernel of ours.
+// Slots of the pages that nobody wrote are numbers too.
 at::Tensor attention_by_operators(const at::Tensor& q_TAD, const at::Tensor& k_TKD,
                                   const at::Tensor& v_TKD, const AttentionBatch& batch,
                                   const ScoreRule& rule, const KvLayer* layer);

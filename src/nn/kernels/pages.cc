@@ -1,18 +1,22 @@
 // KV pages: keys transposed, so that the scores of a page are sums over rows that lie side by side,
-// and values by head, so that a (sequence, head) pair reads memory in one run.
+// and values by head, so that a (sequence, head) pair reads memory in one run. Where operators read
+// them, both lie token by token behind the same shapes.
 #include <ATen/Dispatch.h>
 #include <ATen/Parallel.h>
 #include <ATen/ops/empty.h>
 #include <ATen/ops/index_select.h>
 #include <ATen/ops/tensor.h>
+#include <ATen/ops/zeros.h>
 
 #include <algorithm>
 #include <cstring>
 #include <type_traits>
 
 #include "device/device_copy.h"
+#include "nn/kernels/any_order.h"
 #include "nn/kernels/attention_tiles.h"
 #include "nn/kernels/kernels.h"
+#include "nn/kernels/padded_batch.h"
 
 namespace braid::inline nn {
 namespace {
@@ -82,38 +86,35 @@ void store_on_cpu(const at::Tensor& k, const at::Tensor& v, const AttentionBatch
   });
 }
 
-// The same on any device, page by page.
-void store_by_slices(const at::Tensor& k, const at::Tensor& v, const AttentionBatch& batch,
-                     const KvLayer& layer) {
-  for (size_t s = 0; s < batch.page_tables.size(); ++s) {
-    int64_t token = batch.query_begin[s], position = batch.cached[s];
-    while (token < batch.query_begin[s + 1]) {
-      const int64_t slot = position % kPageTokens,
-                    page = batch.page_tables[s][position / kPageTokens];
-      const int64_t count = std::min<int64_t>(kPageTokens - slot, batch.query_begin[s + 1] - token);
-      layer.keys.select(0, page)
-          .narrow(2, slot, count)
-          .copy_(k.narrow(0, token, count).permute({1, 2, 0}));
-      layer.values.select(0, page)
-          .narrow(1, slot, count)
-          .copy_(v.narrow(0, token, count).transpose(0, 1));
-      token += count;
-      position += count;
-    }
-  }
+// The same on any device, whose pages lie token by token (allocate_kv()).
+void store_by_operators(const at::Tensor& k, const at::Tensor& v, const AttentionBatch& batch,
+                        const KvLayer& layer) {
+  const at::ScalarType type = layer.keys.scalar_type();
+  const at::Tensor slots = padded_batch(batch, layer.keys.device(), type).slot_T;
+  const AnyOrder any_order;
+  layer.keys.permute({0, 3, 1, 2})
+      .view({-1, k.size(1), k.size(2)})
+      .index_copy_(0, slots, k.to(type));
+  layer.values.permute({0, 2, 1, 3})
+      .view({-1, v.size(1), v.size(2)})
+      .index_copy_(0, slots, v.to(type));
 }
 
 }  // namespace
 
 KvLayer allocate_kv(int64_t pages, int64_t kv_heads, int64_t depth,
                     const at::TensorOptions& options) {
-  return {at::empty({pages, kv_heads, depth, kPageTokens}, options),
-          at::empty({pages, kv_heads, kPageTokens, depth}, options)};
+  if (options.device().is_cpu())
+    return {at::empty({pages, kv_heads, depth, kPageTokens}, options),
+            at::empty({pages, kv_heads, kPageTokens, depth}, options)};
+  // Operators read whole pages and hide the slots that nobody wrote: these must hold numbers.
+  const auto tokens = [&] { return at::zeros({pages, kPageTokens, kv_heads, depth}, options); };
+  return {tokens().permute({0, 2, 3, 1}), tokens().permute({0, 2, 1, 3})};
 }
 
 void store_kv(const at::Tensor& k_TKD, const at::Tensor& v_TKD, const AttentionBatch& batch,
               const KvLayer& layer) {
-  if (!layer.keys.device().is_cpu()) return store_by_slices(k_TKD, v_TKD, batch, layer);
+  if (!layer.keys.device().is_cpu()) return store_by_operators(k_TKD, v_TKD, batch, layer);
   const at::ScalarType type = layer.keys.scalar_type();
   store_on_cpu(k_TKD.to(type).contiguous(), v_TKD.to(type).contiguous(), batch, layer);
 }
