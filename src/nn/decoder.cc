@@ -20,6 +20,7 @@
 #include "device/device_copy.h"
 #include "models/adapter_targets.h"
 #include "nn/decode_layers.h"
+#include "nn/kernels/rotation.h"
 #include "nn/zero_messages.h"
 
 namespace braid::inline nn {
@@ -498,7 +499,10 @@ Decoder::LayerContexts Decoder::layer_contexts(const TokenBatch& batch, bool tra
   context.spec = &local_spec_;
   context.tensor_parallel = &options_.tensor_parallel;
   context.rows = batch.tokens_T.size(0);
-  context.rope = rope_;
+  const auto rotation = [&](const at::Tensor& table) {
+    return table.defined() && !table.is_cpu() ? rotation_rows(table, batch.positions_T) : table;
+  };
+  context.rope = rotation(rope_);
   context.positions_T = batch.positions_T;
   context.adapters.scale = lora_scale();
   if (training && options_.lora.dropout > 0 && context.adapters.scale != 0)
@@ -514,7 +518,7 @@ Decoder::LayerContexts Decoder::layer_contexts(const TokenBatch& batch, bool tra
   }
   if (spec_.sliding_window == 0) return out;
   out.windowed = context;
-  out.windowed.rope = window_rope_;
+  if (spec_.window_rope) out.windowed.rope = rotation(window_rope_);
   auto attention = std::make_shared<AttentionBatch>(batch.attention);
   attention->window = spec_.sliding_window;
   out.windowed.attention = std::move(attention);

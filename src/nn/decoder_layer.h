@@ -32,7 +32,8 @@ ScoreRule score_rule(const ModelSpec& spec);
 // What a forward of one layer needs besides weights and hidden states; cheap to copy.
 struct LayerContext {
   const ModelSpec* spec = nullptr;  // of what this rank holds
-  at::Tensor rope;                  // table of rope_table(), undefined without rotary positions
+  // Of rope_table(), or what rotation_rows() found in it; undefined without rotary positions.
+  at::Tensor rope;
   at::Tensor positions_T;
   std::shared_ptr<const AttentionBatch> attention;
   AdapterUse adapters;

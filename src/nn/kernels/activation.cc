@@ -125,9 +125,8 @@ at::Tensor gated_activation(const at::Tensor& gate_up_T2I, Activation activation
     if (!at::GradMode::is_enabled()) return gated_cpu(gate_up_T2I, activation);
     return GatedFunction::apply(gate_up_T2I, static_cast<int64_t>(activation));
   }
-  const int64_t width = gate_up_T2I.size(1) / 2;
-  return activate(gate_up_T2I.narrow(1, 0, width), activation) *
-         gate_up_T2I.narrow(1, width, width);
+  const std::vector<at::Tensor> halves = gate_up_T2I.chunk(2, 1);
+  return activate(halves[0], activation) * halves[1];
 }
 
 at::Tensor activate(const at::Tensor& x, Activation activation) {

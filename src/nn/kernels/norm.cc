@@ -9,6 +9,7 @@
 #include <ATen/ops/layer_norm.h>
 #include <ATen/ops/mean.h>
 #include <ATen/ops/mul.h>
+#include <ATen/ops/rms_norm.h>
 #include <ATen/ops/rsqrt.h>
 #include <ATen/ops/zeros.h>
 #include <torch/csrc/autograd/custom_function.h>
@@ -180,6 +181,8 @@ at::Tensor rms_norm(const at::Tensor& x_TH, const at::Tensor& w_H, double eps, b
       return norm_rows(x_TH.contiguous(), nullptr, nullptr, w_H, options);
     return RmsNormFunction::apply(x_TH, w_H, options);
   }
+  if (!unit_offset && w_H.scalar_type() == x_TH.scalar_type())
+    return at::rms_norm(x_TH, {x_TH.size(-1)}, w_H, eps);
   const at::Tensor wide = x_TH.to(at::kFloat);
   const at::Tensor scale = unit_offset ? w_H.to(at::kFloat) + 1 : w_H.to(at::kFloat);
   return (wide * at::rsqrt(at::mean(wide * wide, {-1}, true) + eps) * scale).to(x_TH.scalar_type());

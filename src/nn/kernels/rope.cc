@@ -5,6 +5,7 @@
 #include <ATen/Parallel.h>
 #include <ATen/TensorOperators.h>
 #include <ATen/core/grad_mode.h>
+#include <ATen/ops/addcmul.h>
 #include <ATen/ops/cat.h>
 #include <ATen/ops/empty.h>
 #include <ATen/ops/empty_like.h>
@@ -16,6 +17,7 @@
 #include <numbers>
 
 #include "nn/kernels/kernels.h"
+#include "nn/kernels/rotation.h"
 #include "nn/kernels/row_kernels.h"
 #include "nn/kernels/rows.h"
 #include "nn/kernels/simd.h"
@@ -82,15 +84,32 @@ at::Tensor rotate_cpu(const at::Tensor& x_in, const at::Tensor& table, const at:
   return y;
 }
 
+// The pairs (a, b) of a head are [2, D/2]: (a, b) cos + sign (b, a) (-sin, sin).
+at::Tensor rotate_by_operators(const at::Tensor& x, const at::Tensor& table,
+                               const at::Tensor& positions, float sign) {
+  const at::Tensor rows =
+      (table.size(1) == 3 ? table : rotation_rows(table, positions)).unsqueeze(1);
+  const at::Tensor pairs = x.view({x.size(0), x.size(1), 2, x.size(2) / 2});
+  return at::addcmul(pairs * rows.narrow(2, 0, 1), pairs.flip({2}), rows.narrow(2, 1, 2), sign)
+      .flatten(2)
+      .to(x.scalar_type());
+}
+
+at::Tensor rotate_rows(const at::Tensor& x, const at::Tensor& table, const at::Tensor& positions,
+                       float sign) {
+  return has_row_kernels(x) ? rotate_cpu(x, table, positions, sign)
+                            : rotate_by_operators(x, table, positions, sign);
+}
+
 struct RotateFunction : torch::autograd::Function<RotateFunction> {
   static at::Tensor forward(AutogradContext* context, const at::Tensor& x, const at::Tensor& table,
                             const at::Tensor& positions) {
     context->save_for_backward({table, positions});
-    return rotate_cpu(x, table, positions, 1);
+    return rotate_rows(x, table, positions, 1);
   }
   static variable_list backward(AutogradContext* context, const variable_list& grads) {
     const auto saved = context->get_saved_variables();
-    return {rotate_cpu(grads[0], saved[0], saved[1], -1), at::Tensor(), at::Tensor()};
+    return {rotate_rows(grads[0], saved[0], saved[1], -1), at::Tensor(), at::Tensor()};
   }
 };
 
@@ -182,17 +201,15 @@ at::Tensor rope_table(const RopeSpec& rope, int64_t head_dim, int64_t positions)
   return table;
 }
 
+at::Tensor rotation_rows(const at::Tensor& table, const at::Tensor& positions_T) {
+  const at::Tensor rows = at::index_select(table, 0, positions_T);
+  const at::Tensor sine = rows.narrow(1, 1, 1);
+  return at::cat({rows.narrow(1, 0, 1), sine.neg(), sine}, 1);
+}
+
 at::Tensor rotate(const at::Tensor& x_TAD, const at::Tensor& table, const at::Tensor& positions_T) {
-  if (has_row_kernels(x_TAD)) {
-    if (!at::GradMode::is_enabled()) return rotate_cpu(x_TAD, table, positions_T, 1);
-    return RotateFunction::apply(x_TAD, table, positions_T);
-  }
-  const at::Tensor rows = at::index_select(table, 0, positions_T).unsqueeze(1);  // [T, 1, 2, D/2]
-  const at::Tensor cosine = rows.select(2, 0), sine = rows.select(2, 1);
-  const int64_t half = x_TAD.size(2) / 2;
-  const at::Tensor a = x_TAD.narrow(2, 0, half).to(at::kFloat),
-                   b = x_TAD.narrow(2, half, half).to(at::kFloat);
-  return at::cat({a * cosine - b * sine, b * cosine + a * sine}, 2).to(x_TAD.scalar_type());
+  return at::GradMode::is_enabled() ? RotateFunction::apply(x_TAD, table, positions_T)
+                                    : rotate_rows(x_TAD, table, positions_T, 1);
 }
 
 std::vector<at::Tensor> split_heads(const at::Tensor& qkv_TW, const HeadLayout& layout,
@@ -204,16 +221,14 @@ std::vector<at::Tensor> split_heads(const at::Tensor& qkv_TW, const HeadLayout& 
     };
     return SplitHeadsFunction::apply(qkv_TW, layout, given(table), given(positions_T));
   }
-  std::vector<at::Tensor> parts;
-  int64_t begin = 0;
-  for (const int64_t heads : {layout.heads, layout.kv_heads, layout.kv_heads}) {
-    const int64_t width = heads * layout.head_dim;
-    parts.push_back(qkv_TW.narrow(1, begin, width).view({qkv_TW.size(0), heads, layout.head_dim}));
-    begin += width;
-  }
-  if (table.defined())
-    for (const int part : {0, 1}) parts[part] = rotate(parts[part], table, positions_T);
-  return parts;
+  const int64_t turned = layout.heads + layout.kv_heads;
+  const std::vector<at::Tensor> parts =
+      qkv_TW.view({qkv_TW.size(0), turned + layout.kv_heads, layout.head_dim})
+          .split_with_sizes({turned, layout.kv_heads}, 1);
+  const std::vector<at::Tensor> heads =
+      (table.defined() ? rotate(parts[0], table, positions_T) : parts[0])
+          .split_with_sizes({layout.heads, layout.kv_heads}, 1);
+  return {heads[0], heads[1], parts[1]};
 }
 
 }  // namespace braid::inline nn
