@@ -19,6 +19,7 @@
 #include <cmath>
 
 #include "base/status.h"
+#include "nn/kernels/any_order.h"
 #include "nn/kernels/head_rows.h"
 #include "nn/kernels/kernels.h"
 #include "nn/kernels/rows.h"
@@ -134,10 +135,10 @@ void chunk_statistics(const at::Tensor& logits, const at::Tensor& targets, float
                       const at::Tensor& statistics) {
   const int64_t vocab = logits.size(1);
   if (!logits.is_cpu()) {
-    const at::Tensor z = logits * inverse, logp = at::_log_softmax(z, 1, false);
-    const at::Tensor index = targets.unsqueeze(1);
+    const at::Tensor z = inverse == 1 ? logits : logits * inverse;
+    const at::Tensor logp = at::_log_softmax(z, 1, false), index = targets.unsqueeze(1);
     statistics.select(1, 0).copy_(at::gather(logp, 1, index).squeeze(1));
-    statistics.select(1, 1).copy_((logp.exp() * logp).sum(1).neg());
+    statistics.select(1, 1).copy_(logp.exp().mul_(logp).sum(1).neg());
     statistics.select(1, 2).copy_(
         (at::gather(z, 1, index) - at::gather(logp, 1, index)).squeeze(1));
     return;
@@ -174,20 +175,31 @@ void chunk_partials(const at::Tensor& logits, const at::Tensor& targets, float i
   });
 }
 
-// A chunk of logits becomes the gradient of the loss by them. gradients_N2: by log-prob, entropy.
-void chunk_gradient(const at::Tensor& logits, const at::Tensor& targets, float inverse,
-                    const at::Tensor& statistics, const at::Tensor& gradients) {
+// What chunk_gradient() does, by operators. Memory for a second matrix of logits is taken only
+// where the entropy is part of the loss.
+void gradient_by_operators(const at::Tensor& logits, const at::Tensor& targets, float inverse,
+                           const HeadBackwardInputs& in) {
   const int64_t vocab = logits.size(1);
-  if (!logits.is_cpu()) {
-    const at::Tensor logp = logits * inverse - statistics.narrow(1, 2, 1), g = gradients;
-    const at::Tensor slope =
-        g.narrow(1, 0, 1) + g.narrow(1, 1, 1) * (logp + statistics.narrow(1, 1, 1));
-    logits.copy_(slope * logp.exp() * -inverse);
-    const at::Tensor here = targets.ge(0).logical_and(targets.lt(vocab)).unsqueeze(1);
-    logits.scatter_add_(1, targets.clamp(0, vocab - 1).unsqueeze(1),
-                        g.narrow(1, 0, 1) * inverse * here);
-    return;
-  }
+  const at::Tensor by_logprob = in.gradients_N2.narrow(1, 0, 1);
+  if (inverse != 1) logits.mul_(inverse);
+  logits.sub_(in.statistics_N3.narrow(1, 2, 1));  // log-probs
+  at::Tensor slope = by_logprob * -inverse;
+  if (in.through_entropy)
+    slope = (logits + in.statistics_N3.narrow(1, 1, 1))
+                .mul_(in.gradients_N2.narrow(1, 1, 1) * -inverse)
+                .add_(slope);
+  logits.exp_().mul_(slope);
+  const at::Tensor here = targets.ge(0).logical_and(targets.lt(vocab)).unsqueeze(1);
+  const AnyOrder any_order;
+  logits.scatter_add_(1, targets.clamp(0, vocab - 1).unsqueeze(1), by_logprob * inverse * here);
+}
+
+// A chunk of logits becomes the gradient of the loss by them; `in` is of the rows of the chunk.
+void chunk_gradient(const at::Tensor& logits, float inverse, const HeadBackwardInputs& in) {
+  const at::Tensor &targets = in.targets_N, &statistics = in.statistics_N3,
+                   &gradients = in.gradients_N2;
+  if (!logits.is_cpu()) return gradient_by_operators(logits, targets, inverse, in);
+  const int64_t vocab = logits.size(1);
   float* data = logits.mutable_data_ptr<float>();
   const int64_t* target = targets.const_data_ptr<int64_t>();
   const auto* rows = reinterpret_cast<const RowStatistics*>(statistics.const_data_ptr<float>());
@@ -222,6 +234,7 @@ struct HeadFunction : torch::autograd::Function<HeadFunction> {
                                const at::Tensor& targets, const HeadOptions& options) {
     const at::Tensor statistics = all_statistics(h, w, targets, options);
     context->save_for_backward({h, w, targets, statistics});
+    context->set_materialize_grads(false);  // a loss without entropy is known by its gradient
     save_head_options(options, context);
     return {statistics.select(1, 0).clone(), statistics.select(1, 1).clone()};
   }
@@ -231,8 +244,8 @@ struct HeadFunction : torch::autograd::Function<HeadFunction> {
     const at::Tensor gradients = at::zeros({saved[0].size(0), 2}, saved[3].options());
     for (const int column : {0, 1})
       if (grads[column].defined()) gradients.select(1, column).copy_(grads[column]);
-    const HeadGradients out = head_backward(
-        {saved[0], saved[1], saved[2], saved[3], gradients, saved_head_options(*context)});
+    const HeadGradients out = head_backward({saved[0], saved[1], saved[2], saved[3], gradients,
+                                             saved_head_options(*context), grads[1].defined()});
     return {out.h_NH, out.w_UH.to(saved[1].scalar_type()), at::Tensor(), at::Tensor()};
   }
 };
@@ -275,12 +288,13 @@ HeadGradients head_backward(const HeadBackwardInputs& in) {
   const PackedLinear packed = pack_linear(w, false);
   for (int64_t begin = 0; begin < rows; begin += chunk_rows) {
     const int64_t count = std::min(chunk_rows, rows - begin);
-    const at::Tensor h_chunk = h.narrow(0, begin, count);
+    const auto rows_of = [&](const at::Tensor& all) { return all.narrow(0, begin, count); };
+    const at::Tensor h_chunk = rows_of(h);
     const at::Tensor logits = chunk_logits(h_chunk, w, packed, in.options.soft_cap);
     const at::Tensor slopes = cap_slopes(logits, in.options.soft_cap);
-    chunk_gradient(logits, in.targets_N.narrow(0, begin, count), inverse,
-                   in.statistics_N3.narrow(0, begin, count),
-                   in.gradients_N2.narrow(0, begin, count));
+    chunk_gradient(logits, inverse,
+                   {h_chunk, w, rows_of(in.targets_N), rows_of(in.statistics_N3),
+                    rows_of(in.gradients_N2), in.options, in.through_entropy});
     if (slopes.defined()) logits.mul_(slopes);
     const at::Tensor dlogits = logits.to(h.scalar_type());
     dh.narrow(0, begin, count).copy_(at::mm(dlogits, w));

@@ -26,6 +26,7 @@ struct HeadGradients {
 struct HeadBackwardInputs {
   at::Tensor h_NH, w_UH, targets_N, statistics_N3, gradients_N2;
   HeadOptions options = {};
+  bool through_entropy = true;  // false: its gradients are zeros
 };
 HeadGradients head_backward(const HeadBackwardInputs& in);
 
