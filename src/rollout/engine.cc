@@ -19,6 +19,7 @@
 #include "device/device_copy.h"
 #include "device/tensor_memory.h"
 #include "nn/shard.h"
+#include "rollout/device_draw.h"
 #include "rollout/kv_pool.h"
 #include "rollout/sampler.h"
 #include "rollout/shared_draw.h"
@@ -109,6 +110,9 @@ class PagedEngine : public Engine {
   std::vector<DrawRow> draw_rows(const DueTokens& due) const;
   at::Tensor own_scores(const DueTokens& due, const at::Tensor& hidden) const;
   Result<DrawnTokens> draw(const DueTokens& due, const at::Tensor& hidden);
+  std::vector<Result<SampledToken>> draw_rows_of(const std::vector<DrawRow>& rows,
+                                                 const at::Tensor& scores, bool lacks,
+                                                 bool* ran_out);
   std::vector<Result<SampledToken>> draw_whole(const std::vector<DrawRow>& rows,
                                                const at::Tensor& own, bool lacks, bool* ran_out);
   void begin_draw(const DueTokens& due);
@@ -373,7 +377,7 @@ void PagedEngine::begin_draw(const DueTokens& due) {
     shared_draw_.emplace(draw_rows(due), model_.spec().vocab, group);
 }
 
-// On the host: this rank's logits of the due rows, or zeros.
+// This rank's logits of the due rows; without hidden states zeros, on the host.
 at::Tensor PagedEngine::own_scores(const DueTokens& due, const at::Tensor& hidden) const {
   const auto count = static_cast<int64_t>(due.rows.size());
   if (!hidden.defined()) {
@@ -383,7 +387,7 @@ at::Tensor PagedEngine::own_scores(const DueTokens& due, const at::Tensor& hidde
   std::vector<int64_t> rows = due.rows;
   const at::Tensor index =
       to_device(at::from_blob(rows.data(), {count}, at::kLong), hidden.device());
-  return to_host(own_logits(model_, hidden.index_select(0, index))).contiguous();
+  return own_logits(model_, hidden.index_select(0, index));
 }
 
 // What was gathered before is not gathered again.
@@ -409,15 +413,22 @@ std::vector<Result<SampledToken>> PagedEngine::draw_whole(const std::vector<Draw
   return drawn;
 }
 
+std::vector<Result<SampledToken>> PagedEngine::draw_rows_of(const std::vector<DrawRow>& rows,
+                                                            const at::Tensor& scores, bool lacks,
+                                                            bool* ran_out) {
+  const bool whole = model_.options().tensor_parallel.tp_size == 1;
+  if (whole && !scores.is_cpu() && draws_on_device(rows)) return draw_on_device(rows, scores);
+  const at::Tensor own = to_host(scores).contiguous();
+  return shared_draw_ ? shared_draw_->run(own, lacks) : draw_whole(rows, own, lacks, ran_out);
+}
+
 // Draws the next token of each due sequence from the logits of its row of `hidden`.
 Result<DrawnTokens> PagedEngine::draw(const DueTokens& due, const at::Tensor& hidden) {
   DrawnTokens out;
   if (due.rows.empty()) return out;
   const bool lacks = !hidden.defined();
-  const at::Tensor own = own_scores(due, hidden);
   const std::vector<Result<SampledToken>> drawn =
-      shared_draw_ ? shared_draw_->run(own, lacks)
-                   : draw_whole(draw_rows(due), own, lacks, &out.ran_out);
+      draw_rows_of(draw_rows(due), own_scores(due, hidden), lacks, &out.ran_out);
   if (shared_draw_)
     out.gathered_rows = shared_draw_->gathered_rows(), out.ran_out = shared_draw_->ran_out();
   if (out.ran_out) return out;
