@@ -3,6 +3,7 @@
 #include <ATen/Parallel.h>
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/linalg_vector_norm.h>
+#include <ATen/ops/stack.h>
 #include <ATen/ops/tensor.h>
 #include <ATen/ops/zeros_like.h>
 
@@ -11,9 +12,22 @@
 #include <numeric>
 
 #include "base/text.h"
+#include "device/device_copy.h"
 #include "train/update_rule.h"
 
 namespace braid::inline train {
+
+namespace {
+
+// Of tensors of an accelerator, which answers once for all of them.
+double sum_of_squares(const std::vector<at::Tensor>& norms) {
+  if (norms.empty()) return 0;
+  const at::Tensor all = to_host(at::stack(norms).to(at::kDouble));
+  const auto* data = all.const_data_ptr<double>();
+  return std::inner_product(data, data + all.numel(), data, 0.0);
+}
+
+}  // namespace
 
 double sum_of_squares(const at::Tensor& gradient) {
   if (!gradient.is_cpu()) return std::pow(at::linalg_vector_norm(gradient).item<double>(), 2);
@@ -78,11 +92,17 @@ double AdamW::gradient_norm() const { return std::sqrt(squared_norm({})); }
 double AdamW::squared_norm(const std::set<std::string>& uncounted) const {
   const at::NoGradGuard no_grad;
   double squares = 0;
+  std::vector<at::Tensor> norms;
   for (size_t i = 0; i < slots_.size(); ++i) {
     if (uncounted.count(slots_[i].name) > 0) continue;
-    if (const at::Tensor found = gradient(i); found.defined()) squares += sum_of_squares(found);
+    const at::Tensor found = gradient(i);
+    if (!found.defined()) continue;
+    if (found.is_cpu())
+      squares += sum_of_squares(found);
+    else
+      norms.push_back(at::linalg_vector_norm(found));
   }
-  return squares;
+  return squares + sum_of_squares(norms);
 }
 
 void AdamW::update(double grad_norm, int64_t total_steps) {
