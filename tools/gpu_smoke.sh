@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
 # Every kind of work once on a device, small: training from random weights, a reward model, PPO, GRPO with adapters, 16-bit weights, continuing,
-# evaluation and export, and two ranks where there are two GPUs. Numbers of the device are held against those of the CPU. Braid must be built with a libtorch that knows the
-# device. Usage: gpu_smoke.sh path/to/braid [DEVICE, cuda if left out]
+# evaluation and export, and two ranks where there are two GPUs. Numbers of the device are held against those of the CPU, and the bits of a run
+# against those of the same run again. Braid must be built with a libtorch that knows the device. Usage: gpu_smoke.sh path/to/braid [DEVICE, cuda
+# if left out]
 set -euo pipefail
 cd "$(dirname "$0")/.."
 braid=$(realpath "$1")
@@ -39,7 +40,11 @@ train ppo "$device" algorithm.name=ppo "${rl[@]}" "reward=[{type: model, path: $
 train ppo "$device" algorithm.name=ppo "${rl[@]}" "reward=[{type: model, path: $work/rm/export/reward}]" checkpoint.resume=auto train.total_steps=4
 rule='reward=[{type: rule, rule: digit_share}]'
 train grpo-lora "$device" algorithm.name=grpo "${rl[@]}" "$rule" rollout.samples_per_prompt=4 lora.rank=4
-train grpo-bf16 "$device" algorithm.name=grpo "${rl[@]}" "$rule" rollout.samples_per_prompt=4 model.dtype=bf16
+for name in grpo-bf16 grpo-again; do
+  train $name "$device" algorithm.name=grpo "${rl[@]}" "$rule" rollout.samples_per_prompt=4 model.dtype=bf16
+done
+cmp "$work"/grpo-{bf16,again}/export/actor/model.safetensors
+echo "ok: one seed gives the same bits again"
 if [[ $device == cpu ]] || (($(nvidia-smi --list-gpus 2> /dev/null | wc -l) >= 2)); then  # a rank on each of two
   train two-ranks "$device" algorithm.name=grpo "${rl[@]}" "$rule" rollout.samples_per_prompt=4 placement=colocated \
     "cluster={gpu: a100-80g, nodes: 1, gpus_per_node: 2}"

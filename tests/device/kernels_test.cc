@@ -1,5 +1,5 @@
 // Every kernel that is written by hand for the CPU against its twin of ATen operators, which other
-// devices run: results and gradients, in f32 and bf16.
+// devices run: results and gradients, in f32 and bf16. On a GPU with BRAID_TEST_DEVICE=cuda.
 #include "nn/kernels/kernels.h"
 
 #include <ATen/TensorOperators.h>
@@ -13,6 +13,7 @@
 
 #include "nn/adapter_dropout.h"
 #include "nn/kernels/head_rows.h"
+#include "nn/kernels/padded_batch.h"
 #include "nn/parallel_testing.h"
 #include "test_device.h"
 #include "train/optimizer.h"
@@ -51,7 +52,7 @@ class KernelTwins : public testing::TestWithParam<at::ScalarType> {
   }
 
   void expect_equal(const TensorList& inputs, const Kernel& kernel) const {
-    const at::Device device = install_test_device();
+    const at::Device device = tested_device();
     const TensorList expected = run_kernel(kernel, inputs, at::kCPU);
     const TensorList actual = run_kernel(kernel, inputs, device);
     ASSERT_EQ(actual.size(), expected.size());
@@ -126,6 +127,21 @@ TEST_P(KernelTwins, AttentionOfWholeSequences) {
                  });
 }
 
+// Sequences of sizes so different that padding them to one would cost more than several launches.
+TEST_P(KernelTwins, AttentionOfShortAndLongSequences) {
+  AttentionBatch batch{{0}, {}, {}};
+  for (int32_t i = 0; i < 40; ++i)
+    batch.query_begin.push_back(batch.query_begin.back() + 1 + i % 5);
+  batch.query_begin.push_back(batch.query_begin.back() + 300);
+  batch.cached.assign(41, 0);
+  const int64_t tokens = batch.query_begin.back();
+  EXPECT_GT(padded_batch(batch, at::kCPU, at::kFloat).groups.size(), 1);
+  expect_equal({normal({tokens, 2, 8}, 1), normal({tokens, 1, 8}, 2), normal({tokens, 1, 8}, 3)},
+               [&](const TensorList& in, at::Device) {
+                 return TensorList{attention(in[0], in[1], in[2], batch, {0.35}, nullptr)};
+               });
+}
+
 // Pages are written and read alike, and attention over them gives the same.
 TEST_P(KernelTwins, AttentionOverPages) {
   const at::NoGradGuard no_grad;
@@ -141,7 +157,7 @@ TEST_P(KernelTwins, AttentionOverPages) {
     return TensorList{attention(on(normal({9, 4, 8}, 5)), k, v, next, {0.35}, &layer).to(at::kCPU),
                       read.keys.to(at::kCPU), read.values.to(at::kCPU)};
   };
-  const TensorList expected = run(at::kCPU), actual = run(install_test_device());
+  const TensorList expected = run(at::kCPU), actual = run(tested_device());
   EXPECT_LE(relative_error(actual[0], expected[0], 0), tolerance_of(GetParam()));
   EXPECT_TRUE(at::equal(actual[1], expected[1]));
   EXPECT_TRUE(at::equal(actual[2], expected[2]));
@@ -149,11 +165,13 @@ TEST_P(KernelTwins, AttentionOverPages) {
 
 TEST_P(KernelTwins, Head) {
   const at::Tensor targets = at::arange(30).remainder(23);
-  expect_equal({normal({30, 16}, 1), normal({23, 16}, 2)},
-               [&](const TensorList& in, at::Device device) {
-                 const HeadOutput out = head_logprobs(in[0], in[1], targets.to(device), {0.8, 8});
-                 return TensorList{out.logprobs_N, out.entropy_N};
-               });
+  for (const double temperature : {1.0, 0.8})
+    for (const bool entropy : {true, false})  // in the loss
+      expect_equal({normal({30, 16}, 1), normal({23, 16}, 2)}, [&](const TensorList& in,
+                                                                   at::Device device) {
+        const HeadOutput out = head_logprobs(in[0], in[1], targets.to(device), {temperature, 8});
+        return entropy ? TensorList{out.logprobs_N, out.entropy_N} : TensorList{out.logprobs_N};
+      });
 }
 
 // The head of a vocabulary that lies on several ranks; targets beyond its ends lie elsewhere.
@@ -174,7 +192,7 @@ TEST_P(KernelTwins, HeadOfPartOfTheVocabulary) {
     return TensorList{head_partials(h.to(device), w.to(device), targets.to(device), {0.8, 8}),
                       back.h_NH, back.w_UH};
   };
-  const TensorList expected = run(at::kCPU), actual = run(install_test_device());
+  const TensorList expected = run(at::kCPU), actual = run(tested_device());
   for (size_t i = 0; i < expected.size(); ++i)
     EXPECT_LE(relative_error(actual[i].to(at::kCPU), expected[i], 0), tolerance_of(GetParam()))
         << i;
@@ -191,7 +209,7 @@ TEST_P(KernelTwins, AdapterDropout) {
 TEST_P(KernelTwins, SumOfSquares) {
   const at::Tensor x = seeded_normal({70, 1000}, 1);
   const double expected = sum_of_squares(x);
-  EXPECT_NEAR(sum_of_squares(x.to(install_test_device())) / expected, 1, 1e-6);
+  EXPECT_NEAR(sum_of_squares(x.to(tested_device())) / expected, 1, 1e-6);
 }
 
 INSTANTIATE_TEST_SUITE_P(Types, KernelTwins, testing::Values(at::kFloat, at::kBFloat16),

@@ -53,7 +53,7 @@ Computed compute(Model& model) {
 void expect_same(const std::string& family, ModelOptions options, double tolerance) {
   SCOPED_TRACE(cat(family, " ", options.dtype));
   const auto here = small_model(family, options);
-  options.device = install_test_device();
+  options.device = tested_device();
   const auto there = small_model(family, options);
   randomize(*here);
   {
@@ -183,7 +183,7 @@ std::vector<Generated> generate(Model& model, const EngineOptions& options) {
 
 // Continuous batching with a page pool so short that sequences are put off and computed again.
 TEST(DeviceGeneration, DrawsTheTokensOfTheCpu) {
-  const at::Device device = install_test_device();
+  const at::Device device = tested_device();
   for (const char* family : {"qwen3", "gpt2"}) {
     const auto here = small_model(family), there = small_model(family, {.device = device});
     const EngineOptions options{

@@ -17,6 +17,7 @@
 #include <map>
 #include <mutex>
 
+#include "device/device.h"
 #include "device_memory.h"
 #include "device_streams.h"
 
@@ -303,6 +304,14 @@ at::Device install_test_device() {
   }();
   static_cast<void>(installed);
   return {kType, 0};
+}
+
+at::Device tested_device() {
+  const char* const name = std::getenv("BRAID_TEST_DEVICE");
+  if (name == nullptr) return install_test_device();
+  const auto device = parse_device(name, "BRAID_TEST_DEVICE");
+  TORCH_CHECK(device.ok(), device.status().message());
+  return *device;
 }
 
 TestDeviceCounts test_device_counts() {

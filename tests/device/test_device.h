@@ -19,6 +19,10 @@ inline constexpr int kTestDevices = 2;
 // one.
 at::Device install_test_device();
 
+// The device of the tests that any accelerator can take: the one above, or a real one that
+// BRAID_TEST_DEVICE names (cuda).
+at::Device tested_device();
+
 // What has happened on the device since the start of the process.
 struct TestDeviceCounts {
   int64_t operators = 0;        // run by the CPU on copies

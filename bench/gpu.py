@@ -1,0 +1,180 @@
+#!/usr/bin/env python3
+"""How fast one GPU trains and generates, beside transformers on the same GPU.
+
+  python3 bench/gpu.py [--braid build/braid] [--work build/bench-gpu] [--device cuda] [--sequences 256] [--response 256]
+                       [--rows 32] [--layers 24] [--peer]
+
+The model has the sizes of Qwen2 0.5B and random weights, in bf16. Two runs: supervised fine-tuning of rows of 510 tokens,
+and GRPO whose responses all have the same length. Printed are the medians of the steps behind the first, phase by phase,
+and the most memory that the GPU held (nvidia-smi). With --peer (needs torch and transformers in this Python) the same
+model generates with transformers' generate() as many tokens in one batch, and trains on as many with its forward and
+backward, torch's fused AdamW and weights in bf16 alone (Braid keeps weights and sums of gradients in f32 too).
+"""
+
+import argparse
+import json
+import random
+import shutil
+import statistics
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
+PROMPT_DIGITS, RESPONSE_DIGITS, MICRO_TOKENS = 64, 190, 8192
+
+
+def arguments():
+    p = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    p.add_argument("--braid", default="build/braid")
+    p.add_argument("--work", default="build/bench-gpu")
+    p.add_argument("--device", default="cuda")
+    p.add_argument("--sequences", type=int, default=256)
+    p.add_argument("--response", type=int, default=256)
+    p.add_argument("--rows", type=int, default=32)
+    p.add_argument("--layers", type=int, default=24)
+    p.add_argument("--peer", action="store_true")
+    return p.parse_args()
+
+
+def model_config(args):
+    return {"architectures": ["Qwen2ForCausalLM"], "model_type": "qwen2", "vocab_size": 151936, "hidden_size": 896,
+            "intermediate_size": 4864, "num_hidden_layers": args.layers, "num_attention_heads": 14,
+            "num_key_value_heads": 2, "max_position_embeddings": 32768, "rms_norm_eps": 1e-6, "rope_theta": 1e6,
+            "hidden_act": "silu", "tie_word_embeddings": True, "initializer_range": 0.02, "bos_token_id": 1,
+            "eos_token_id": 2, "torch_dtype": "bfloat16"}
+
+
+def write_inputs(args, work):
+    """Digits with blanks between them, of which the quickstart's tokenizer makes a token each."""
+    draw = random.Random(1)
+    digits = lambda count: " ".join(str(draw.randint(0, 9)) for _ in range(count))
+    (work / "config.json").write_text(json.dumps(model_config(args)))
+    sft = [{"prompt": digits(PROMPT_DIGITS), "response": digits(RESPONSE_DIGITS)} for _ in range(512)]
+    rl = [{"prompt": digits(draw.randint(20, 60))} for _ in range(512)]
+    for name, rows in (("sft", sft), ("rl", rl)):
+        (work / f"{name}.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+
+
+class GpuMemory(threading.Thread):
+    """The most that nvidia-smi shows, in GiB."""
+
+    def __init__(self):
+        super().__init__(daemon=True)
+        self.most, self.ends = 0.0, False
+        self.start()
+
+    def run(self):
+        while not self.ends:
+            asked = subprocess.run(["nvidia-smi", "--query-gpu=memory.used", "--format=csv,noheader,nounits"],
+                                   capture_output=True, text=True)
+            self.most = max([self.most] + [float(line) / 1024 for line in asked.stdout.split() if line.isdigit()])
+            time.sleep(0.2)
+
+    def end(self):
+        self.ends = True
+        self.join()
+        return self.most
+
+
+def run(args, work, name, steps, keys):
+    """Rows of metrics. The run is ended behind its last step but one: what it saves in the end is not measured."""
+    shutil.rmtree(work / name, ignore_errors=True)
+    memory = GpuMemory() if args.device.startswith("cuda") else None
+    with open(work / f"{name}.log", "w") as log:
+        process = subprocess.Popen(
+            [args.braid, "train", f"run.dir={work}", f"run.name={name}", f"model.config={work}/config.json",
+             "model.dtype=bf16", f"tokenizer.path={ROOT}/examples/quickstart/model", f"device={args.device}",
+             "data.max_prompt_length=512", f"train.micro_tokens={MICRO_TOKENS}", f"train.total_steps={steps + 1}",
+             "checkpoint.every_minutes=0", "log.samples_every=0", "log.tensorboard=false", "log.console=false", *keys],
+            stdout=log, stderr=log)
+        metrics = work / name / "metrics.jsonl"
+        read = lambda: [json.loads(line) for line in metrics.read_text().splitlines()] if metrics.exists() else []
+        while process.poll() is None and len(read()) < steps:
+            time.sleep(0.1)
+        process.kill()
+        process.wait()
+    rows = read()
+    if len(rows) < steps:
+        sys.exit((work / f"{name}.log").read_text()[-2000:])
+    return rows, memory.end() if memory else 0.0
+
+
+def report(name, rows, memory, keys):
+    behind = rows[1:]
+    middle = lambda key: statistics.median(row[key] for row in behind)
+    phases = {key: middle(key) for key in behind[0] if key.startswith("time/") and key != "time/step"}
+    print(f"{name}: step {middle('time/step'):.3f} s ("
+          + ", ".join(f"{key[5:]} {took:.3f}" for key, took in sorted(phases.items(), key=lambda p: -p[1]) if took > 0.01)
+          + "); " + ", ".join(f"{label} {middle(key):.0f} tokens/s" for key, label in keys.items())
+          + (f"; {memory:.1f} GiB at most" if memory else ""), flush=True)
+
+
+def peer(args, work):
+    import torch
+    import transformers
+
+    transformers.logging.set_verbosity_error()
+    torch.manual_seed(0)
+    sizes = {k: v for k, v in model_config(args).items() if k not in ("architectures", "model_type", "torch_dtype")}
+    model = transformers.Qwen2ForCausalLM(transformers.Qwen2Config(**sizes)).to(torch.bfloat16).to(args.device)
+
+    def timed(work):
+        torch.cuda.synchronize()
+        begin = time.perf_counter()
+        work()
+        torch.cuda.synchronize()
+        return time.perf_counter() - begin
+
+    def generate(tokens):
+        with torch.no_grad():
+            model.generate(prompts, attention_mask=torch.ones_like(prompts), do_sample=True, top_k=0, temperature=1.0,
+                           max_new_tokens=tokens, min_new_tokens=tokens, eos_token_id=None, pad_token_id=0)
+
+    def step():
+        for _ in range(micro_batches):
+            model(input_ids=rows, labels=rows).loss.backward()
+        torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+        optimizer.step()
+        optimizer.zero_grad()
+
+    prompts = torch.randint(3, 40, (args.sequences, 80), device=args.device)
+    generate(8)
+    took = timed(lambda: generate(args.response))
+    print(f"transformers {transformers.__version__}, torch {torch.__version__}: generate() of {args.sequences} sequences "
+          f"{args.sequences * args.response / took:.0f} tokens/s", flush=True)
+    rows = torch.randint(3, 40, (MICRO_TOKENS // 512, 512), device=args.device)
+    micro_batches = max(1, args.rows * 512 // MICRO_TOKENS)
+    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-6, fused=True)
+    torch.cuda.empty_cache()
+    torch.cuda.reset_peak_memory_stats()
+    step()
+    took = min(timed(step) for _ in range(3))
+    print(f"transformers: training {micro_batches * rows.numel() / took:.0f} tokens/s, step {took:.3f} s; "
+          f"{torch.cuda.max_memory_allocated() / 2**30:.1f} GiB of tensors at most", flush=True)
+
+
+def main():
+    args = arguments()
+    work = Path(args.work).resolve()
+    work.mkdir(parents=True, exist_ok=True)
+    args.braid = str(Path(args.braid).resolve())
+    write_inputs(args, work)
+    rows, memory = run(args, work, "sft", 5, ["algorithm.name=sft", f"data.train={work}/sft.jsonl",
+                                              f"rollout.prompts_per_step={args.rows}"])
+    report("sft", rows, memory, {"perf/train_tokens_per_s": "training"})
+    samples = min(8, args.sequences)
+    rows, memory = run(args, work, "grpo", 3,
+                       ["algorithm.name=grpo", f"data.train={work}/rl.jsonl", "rollout.ignore_eos=true",
+                        f"rollout.prompts_per_step={args.sequences // samples}", f"rollout.samples_per_prompt={samples}",
+                        f"rollout.max_response_length={args.response}", f"rollout.max_concurrent={args.sequences}",
+                        "reward=[{type: rule, rule: digit_share}]"])
+    report("grpo", rows, memory, {"perf/gen_tokens_per_s": "generation", "perf/train_tokens_per_s": "training"})
+    if args.peer:
+        peer(args, work)
+
+
+if __name__ == "__main__":
+    main()
