@@ -2,10 +2,10 @@
 """How fast one GPU trains and generates, beside transformers on the same GPU.
 
   python3 bench/gpu.py [--braid build/braid] [--work build/bench-gpu] [--device cuda] [--sequences 256] [--response 256]
-                       [--rows 32] [--layers 24] [--peer]
+                       [--rows 32] [--row-tokens 510] [--size 0.5b] [--recompute] [--only sft] [--peer]
 
-The model has the sizes of Qwen2 0.5B and random weights, in bf16. Two runs: supervised fine-tuning of rows of 510 tokens,
-and GRPO whose responses all have the same length. Printed are the medians of the steps behind the first, phase by phase,
+The model has the sizes of Qwen2 0.5B (or 1.5B) and random weights, in bf16. Two runs: supervised fine-tuning of rows of
+about 510 tokens, and GRPO whose responses all have the same length. Printed are the medians of the steps behind the first, phase by phase,
 and the most memory that the GPU held (nvidia-smi). With --peer (needs torch and transformers in this Python) the same
 model generates with transformers' generate() as many tokens in one batch, and trains on as many with its forward and
 backward, torch's fused AdamW and weights in bf16 alone (Braid keeps weights and sums of gradients in f32 too).
@@ -23,7 +23,8 @@ import time
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
-PROMPT_DIGITS, RESPONSE_DIGITS, MICRO_TOKENS = 64, 190, 8192
+PROMPT_DIGITS, MICRO_TOKENS = 64, 8192
+SIZES = {"0.5b": (24, 896, 4864, 14), "1.5b": (28, 1536, 8960, 12)}  # layers, hidden, intermediate, heads
 
 
 def arguments():
@@ -34,14 +35,18 @@ def arguments():
     p.add_argument("--sequences", type=int, default=256)
     p.add_argument("--response", type=int, default=256)
     p.add_argument("--rows", type=int, default=32)
-    p.add_argument("--layers", type=int, default=24)
+    p.add_argument("--row-tokens", type=int, default=510)
+    p.add_argument("--size", choices=SIZES, default="0.5b")
+    p.add_argument("--recompute", action="store_true")
+    p.add_argument("--only", choices=("sft", "grpo"))
     p.add_argument("--peer", action="store_true")
     return p.parse_args()
 
 
 def model_config(args):
-    return {"architectures": ["Qwen2ForCausalLM"], "model_type": "qwen2", "vocab_size": 151936, "hidden_size": 896,
-            "intermediate_size": 4864, "num_hidden_layers": args.layers, "num_attention_heads": 14,
+    layers, hidden, intermediate, heads = SIZES[args.size]
+    return {"architectures": ["Qwen2ForCausalLM"], "model_type": "qwen2", "vocab_size": 151936, "hidden_size": hidden,
+            "intermediate_size": intermediate, "num_hidden_layers": layers, "num_attention_heads": heads,
             "num_key_value_heads": 2, "max_position_embeddings": 32768, "rms_norm_eps": 1e-6, "rope_theta": 1e6,
             "hidden_act": "silu", "tie_word_embeddings": True, "initializer_range": 0.02, "bos_token_id": 1,
             "eos_token_id": 2, "torch_dtype": "bfloat16"}
@@ -52,7 +57,7 @@ def write_inputs(args, work):
     draw = random.Random(1)
     digits = lambda count: " ".join(str(draw.randint(0, 9)) for _ in range(count))
     (work / "config.json").write_text(json.dumps(model_config(args)))
-    sft = [{"prompt": digits(PROMPT_DIGITS), "response": digits(RESPONSE_DIGITS)} for _ in range(512)]
+    sft = [{"prompt": digits(PROMPT_DIGITS), "response": digits(args.row_tokens // 2 - PROMPT_DIGITS)} for _ in range(512)]
     rl = [{"prompt": digits(draw.randint(20, 60))} for _ in range(512)]
     for name, rows in (("sft", sft), ("rl", rl)):
         (work / f"{name}.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
@@ -87,7 +92,8 @@ def run(args, work, name, steps, keys):
         process = subprocess.Popen(
             [args.braid, "train", f"run.dir={work}", f"run.name={name}", f"model.config={work}/config.json",
              "model.dtype=bf16", f"tokenizer.path={ROOT}/examples/quickstart/model", f"device={args.device}",
-             "data.max_prompt_length=512", f"train.micro_tokens={MICRO_TOKENS}", f"train.total_steps={steps + 1}",
+             f"data.max_prompt_length={max(512, args.row_tokens)}", f"train.recompute={str(args.recompute).lower()}",
+             f"train.micro_tokens={MICRO_TOKENS}", f"train.total_steps={steps + 1}",
              "checkpoint.every_minutes=0", "log.samples_every=0", "log.tensorboard=false", "log.console=false", *keys],
             stdout=log, stderr=log)
         metrics = work / name / "metrics.jsonl"
@@ -156,15 +162,7 @@ def peer(args, work):
           f"{torch.cuda.max_memory_allocated() / 2**30:.1f} GiB of tensors at most", flush=True)
 
 
-def main():
-    args = arguments()
-    work = Path(args.work).resolve()
-    work.mkdir(parents=True, exist_ok=True)
-    args.braid = str(Path(args.braid).resolve())
-    write_inputs(args, work)
-    rows, memory = run(args, work, "sft", 5, ["algorithm.name=sft", f"data.train={work}/sft.jsonl",
-                                              f"rollout.prompts_per_step={args.rows}"])
-    report("sft", rows, memory, {"perf/train_tokens_per_s": "training"})
+def grpo(args, work):
     samples = min(8, args.sequences)
     rows, memory = run(args, work, "grpo", 3,
                        ["algorithm.name=grpo", f"data.train={work}/rl.jsonl", "rollout.ignore_eos=true",
@@ -172,6 +170,20 @@ def main():
                         f"rollout.max_response_length={args.response}", f"rollout.max_concurrent={args.sequences}",
                         "reward=[{type: rule, rule: digit_share}]"])
     report("grpo", rows, memory, {"perf/gen_tokens_per_s": "generation", "perf/train_tokens_per_s": "training"})
+
+
+def main():
+    args = arguments()
+    work = Path(args.work).resolve()
+    work.mkdir(parents=True, exist_ok=True)
+    args.braid = str(Path(args.braid).resolve())
+    write_inputs(args, work)
+    if args.only != "grpo":
+        rows, memory = run(args, work, "sft", 5, ["algorithm.name=sft", f"data.train={work}/sft.jsonl",
+                                                  f"rollout.prompts_per_step={args.rows}"])
+        report("sft", rows, memory, {"perf/train_tokens_per_s": "training"})
+    if args.only != "sft":
+        grpo(args, work)
     if args.peer:
         peer(args, work)
 
