@@ -1,6 +1,7 @@
 #include "search/ahead.h"
 
-#include <cstdio>
+#include <algorithm>
+#include <cmath>
 #include <utility>
 
 #include "base/text.h"
@@ -18,10 +19,20 @@ DeviceMesh run_of(int first, int count) {
   return out;
 }
 
-// The best plan with so many devices for generation; none where none fits.
+// The longest call at its least: calls run beside each other, and none is shorter than alone.
+int64_t longest_call_us(const PlanSpace& space) {
+  int64_t longest = 0;
+  for (const CallSpace& call : space.calls)
+    longest = std::max(longest, call.options.front().time_us);
+  return longest;
+}
+
+// The best plan with so many devices for generation; none where none fits, or none takes less than
+// `limit_s`.
 Result<std::optional<JudgedPlan>> best_with(const PlanningProblem& problem,
                                             const CallPricer& pricer, const Judge& judge,
-                                            const AheadOptions& options, int generating) {
+                                            const AheadOptions& options, int generating,
+                                            double limit_s) {
   const int others = device_count(problem.cluster) - generating;
   const DeviceMesh first = run_of(0, others), last = run_of(others, generating);
   SpaceOptions space_options = options.space;
@@ -35,7 +46,11 @@ Result<std::optional<JudgedPlan>> best_with(const PlanningProblem& problem,
   auto space = make_plan_space(problem, pricer, space_options);
   if (space.status().code() == Code::kInfeasible) return std::optional<JudgedPlan>();
   BRAID_TRY(space.status());
+  if (static_cast<double>(longest_call_us(*space)) / 1e6 >= limit_s)
+    return std::optional<JudgedPlan>();
   SearchOptions search;
+  search.judged = options.judged;
+  search.polish = options.polish;
   search.units.max_units = options.units;
   search.units.threads = options.threads;
   const auto found = search_plans(*space, search, judge);
@@ -61,8 +76,11 @@ Result<std::optional<AheadProposal>> propose_ahead(const PlanningProblem& proble
     return simulate_plan(plan, problem, calibration, {});
   };
   AheadProposal out{options.staleness, step_s, {}};
-  for (int devices = 1; devices < device_count(problem.cluster); devices *= 2) {
-    BRAID_ASSIGN(auto best, best_with(problem, pricer, judge, options, devices));
+  int most = 1;
+  while (2 * most < device_count(problem.cluster)) most *= 2;
+  for (int devices = most; devices >= 1; devices /= 2) {
+    const double limit_s = out.ahead ? out.ahead->verdict.step_s : HUGE_VAL;
+    BRAID_ASSIGN(auto best, best_with(problem, pricer, judge, options, devices, limit_s));
     if (best && (!out.ahead || best->verdict.step_s < out.ahead->verdict.step_s))
       out.ahead = std::move(best);
   }

@@ -17,6 +17,9 @@ struct AheadOptions {
   int64_t units = 2;  // of search for each division of the devices
   int threads = 1;
   SpaceOptions space;  // what plans may have
+  // Of each of these searches (SearchOptions).
+  int64_t judged = SearchOptions().judged;
+  bool polish = true;
 };
 
 struct AheadProposal {
@@ -26,9 +29,11 @@ struct AheadProposal {
   bool wins() const { return ahead && ahead->verdict.step_s < step_s; }
 };
 
-// The last 1, 2, 4, ... devices generate, the others do all else. The same for everybody. Nothing
-// where the graph does not generate, or cannot ahead. `step_s`: of the best synchronous plan, by
-// simulator_judge(). Errors: those of the judge that are not about one plan alone.
+// The last 1, 2, 4, ... devices generate, the others do all else. Most devices first: divisions in
+// which a call alone takes longer than the fastest plan so far are not searched. The same for
+// everybody. Nothing where the graph does not generate, or cannot ahead. `step_s`: of the best
+// synchronous plan, by simulator_judge(). Errors: those of the judge that are not about one plan
+// alone.
 Result<std::optional<AheadProposal>> propose_ahead(const PlanningProblem& problem,
                                                    const CallPricer& pricer,
                                                    const Calibration& calibration, double step_s,

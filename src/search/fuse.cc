@@ -10,12 +10,8 @@
 namespace braid::inline search {
 namespace {
 
-// Of the search for an order while plans are compared: the first units find nearly all of what
-// there is to find.
-constexpr int64_t kTrialUnits = 2;
-// Of the pipelines that are judged one update after the other, the fastest are varied, and the
-// fastest of all are woven.
-constexpr size_t kVaried = 4, kWoven = 4;
+// Of the pipelines that are judged one update after the other, the fastest are varied.
+constexpr size_t kVaried = 4;
 
 std::string percent(double share) { return format_double(std::round(1000 * share) / 10); }
 
@@ -34,15 +30,6 @@ CallPlan& training_entry(ExecutionPlan& plan, const std::string& name) {
 std::vector<DeviceId> sorted_devices(const CallPlan& call) {
   std::vector<DeviceId> out = call.mesh.devices;
   std::sort(out.begin(), out.end());
-  return out;
-}
-
-// The last stage first: pipelines that run towards each other leave each other's bubbles free.
-DeviceMesh reversed_stages(const DeviceMesh& mesh, int stages) {
-  DeviceMesh out;
-  const size_t each = mesh.devices.size() / stages;
-  for (int stage = stages; stage-- > 0;)
-    for (size_t i = 0; i < each; ++i) out.devices.push_back(mesh.devices[stage * each + i]);
   return out;
 }
 
@@ -84,23 +71,24 @@ class FusionSearch {
     proposal_.step_s = step_s;
     BRAID_ASSIGN(std::vector<ExecutionPlan> candidates, fastest_pipelines());
     if (std::optional<ExecutionPlan> same = as_it_is()) candidates.push_back(std::move(*same));
-    for (const ExecutionPlan& candidate : candidates) BRAID_TRY(weave(candidate, kTrialUnits));
+    for (const ExecutionPlan& candidate : candidates)
+      BRAID_TRY(weave(candidate, options_.trial_units));
     if (proposal_.wins()) {
       const ExecutionPlan best = proposal_.fused->plan;
-      BRAID_TRY(weave(best, Fusion().units));
+      BRAID_TRY(weave(best, options_.units));
     }
     return std::move(proposal_);
   }
 
  private:
   // None: the plan is not legal, not allowed, does not fit, or the judge refuses it by its input.
-  Result<std::optional<Verdict>> verdict_on(const ExecutionPlan& plan) {
+  Result<std::optional<Verdict>> verdict_on(const ExecutionPlan& plan, const Judge& judge) {
     std::optional<Verdict> none;
     if (!validate(plan, problem_).ok()) return none;
     for (const CallPlan& call : plan.calls)
       if (options_.allowed && !options_.allowed(call)) return none;
     ++proposal_.judged;
-    Result<Verdict> verdict = judge_(plan);
+    Result<Verdict> verdict = judge(plan);
     if (verdict.status().code() == Code::kInvalidInput) return none;
     BRAID_TRY(verdict.status());
     const bool room = verdict->peak_bytes <= (1 - options_.margin) * verdict->capacity_bytes;
@@ -110,7 +98,7 @@ class FusionSearch {
 
   Status weave(const ExecutionPlan& candidate, int64_t units) {
     ExecutionPlan plan = woven(candidate, units);
-    BRAID_ASSIGN(std::optional<Verdict> verdict, verdict_on(plan));
+    BRAID_ASSIGN(std::optional<Verdict> verdict, verdict_on(plan, judge_));
     if (verdict && (!proposal_.fused || verdict->step_s <= proposal_.fused->verdict.step_s))
       proposal_.fused = {std::move(plan), std::move(*verdict)};
     return ok_status();
@@ -156,7 +144,8 @@ class FusionSearch {
     for (const bool recompute : {false, true}) {
       sizes.recompute = recompute;
       ExecutionPlan plan = with_pipelines(sizes);
-      BRAID_ASSIGN(const std::optional<Verdict> verdict, verdict_on(plan));
+      BRAID_ASSIGN(const std::optional<Verdict> verdict,
+                   verdict_on(plan, options_.apart ? options_.apart : judge_));
       if (!verdict) continue;
       judged.push_back({sizes, std::move(plan), verdict->step_s});
       return ok_status();
@@ -183,7 +172,7 @@ class FusionSearch {
           sizes.interleave = interleave, sizes.waves = waves;
           if (interleave > 1 || waves > 1) BRAID_TRY(judge_apart(sizes, judged));
         }
-    keep_fastest(judged, kWoven);
+    keep_fastest(judged, options_.woven);
     std::vector<ExecutionPlan> out;
     for (Apart& one : judged) out.push_back(std::move(one.plan));
     return out;
@@ -198,6 +187,14 @@ class FusionSearch {
 };
 
 }  // namespace
+
+DeviceMesh reversed_stages(const DeviceMesh& mesh, int stages) {
+  DeviceMesh out;
+  const size_t each = mesh.devices.size() / stages;
+  for (int stage = stages; stage-- > 0;)
+    for (size_t i = 0; i < each; ++i) out.devices.push_back(mesh.devices[stage * each + i]);
+  return out;
+}
 
 Result<std::optional<FusionProposal>> propose_fusion(const PlanningProblem& problem,
                                                      const ExecutionPlan& plan, double step_s,

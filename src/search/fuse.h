@@ -1,7 +1,7 @@
 // Fused training (program/fused.h) as a proposal beside a found plan: whether weaving its two
 // training calls, or weaving them after both were put into pipelines, makes the step shorter by the
-// judge's word. Beside it and not in its place: the search itself does not weave.
-// Values; thread-safe.
+// judge's word. Beside it and not in its place: search_plans() does not weave (search/whole.h
+// does). Values; thread-safe.
 #pragma once
 
 #include <functional>
@@ -17,6 +17,13 @@ namespace braid::inline search {
 struct FusionOptions {
   double margin = 0;                             // share of every device's memory left free
   std::function<bool(const CallPlan&)> allowed;  // empty: every call's plan
+  // Of plans with one update after the other, to choose those that are worth weaving: a cheaper
+  // judge than the one of woven plans; empty: that one.
+  Judge apart = {};
+  // Of the search for an order: of a plan that wins, and while plans are compared, when the first
+  // units find nearly all of what there is to find.
+  int64_t units = Fusion().units, trial_units = 2;
+  size_t woven = 4;  // plans with other pipelines that are woven, the fastest without
 };
 
 struct FusionProposal {
@@ -25,6 +32,10 @@ struct FusionProposal {
   int64_t judged = 0;               // plans that the judge priced
   bool wins() const { return fused && fused->verdict.step_s < step_s; }
 };
+
+// The devices of a pipeline with the last stage first: pipelines that run towards each other leave
+// each other's bubbles free.
+DeviceMesh reversed_stages(const DeviceMesh& mesh, int stages);
 
 // The same for everybody: (problem, plan, judge, options) decide, not the time. Nothing where the
 // graph has not two training calls. REQUIRES: the plan is valid and step_s is the judge's for it.

@@ -300,6 +300,8 @@ class Search {
   bool may_win(const ExecutionPlan& edited, const Verdict& base) const {
     for (const CallPlan& entry : edited.calls)
       if (space_.allowed && !space_.allowed(entry)) return false;
+    for (const RolePlan& entry : edited.roles)
+      if (space_.allowed_role && !space_.allowed_role(entry)) return false;
     const Result<Verdict> verdict = estimate(edited);
     if (!verdict.ok()) return false;
     double lax = kMemoryDoubt;

@@ -182,6 +182,14 @@ auto layout_key(const Strategy& s) {
                          expert_tp(s));
 }
 
+// Device time of a call's passes, without the waiting of its stages.
+int64_t work_us(const CallTime& time, int64_t devices) {
+  double busy_s = 0;
+  for (const StageTime& stage : time.stages) busy_s += stage.busy_s;
+  return static_cast<int64_t>(1e6 * busy_s * static_cast<double>(devices) /
+                              static_cast<double>(time.stages.size()));
+}
+
 std::vector<StageSpan> spans_of(const CallTime& time) {
   std::vector<StageSpan> spans;
   for (const StageTime& stage : time.stages) {
@@ -381,6 +389,10 @@ class OptionBuilder {
       }
       refusal->least_bytes = std::min(refusal->least_bytes, least_bytes(*price));
       if (least_bytes(*price) > kMemoryDoubt * capacity) continue;
+      if (graph_call.kind == CallKind::kTrainStep) {
+        const int64_t work = work_us(price->time, meshes.shape.devices);
+        call.least_work_us = call.least_work_us > 0 ? std::min(call.least_work_us, work) : work;
+      }
       fitting.push_back({static_cast<int32_t>(fitting.size()), s, *price, spans_of(price->time)});
     }
     if (options_.prune) fitting = ShapePruner(space_, call, least_rate()).prune(std::move(fitting));
@@ -534,9 +546,14 @@ Result<PlanSpace> make_plan_space(const PlanningProblem& problem, const CallPric
   space.problem = &problem;
   space.pricer = &pricer;
   space.allowed = options.allowed;
+  space.allowed_role = options.allowed_role;
   space.moves = std::make_shared<MoveMemo>();
   add_calls(problem, space);
   finish_roles(problem, space);
+  for (RoleSpace& role : space.roles)
+    std::erase_if(role.stays, [&](const Stay& stay) {
+      return stay != Stay() && space.allowed_role && !space.allowed_role(role_plan_of(role, stay));
+    });
   find_segments(space);
   add_devices(problem, pricer, options.margin, space);
   if (generates(problem.graph))

@@ -66,6 +66,9 @@ struct CallSpace {
   double input_bytes = 0;  // sample fields that are sent to it, all samples
   std::vector<Strategy> strategies;
   std::vector<PlanOption> options;  // by ascending time
+  // Of a training call: device time of the passes alone, of the option with least, also of those
+  // that were pruned.
+  int64_t least_work_us = 0;
 };
 
 struct RoleSpace {
@@ -97,7 +100,8 @@ double rate_between_nodes(const MoveRates& rates);
 struct PlanSpace {
   const PlanningProblem* problem = nullptr;
   const CallPricer* pricer = nullptr;
-  std::function<bool(const CallPlan&)> allowed;  // SpaceOptions::allowed
+  std::function<bool(const CallPlan&)> allowed;       // SpaceOptions::allowed
+  std::function<bool(const RolePlan&)> allowed_role;  // SpaceOptions::allowed_role
   std::vector<CallSpace> calls;  // those that use a model, in the order of the graph
   std::vector<RoleSpace> roles;
   // Runs of calls that start only when all calls of the runs before have ended; makespans add up.
@@ -134,6 +138,8 @@ struct SpaceOptions {
   std::function<bool(const CallPlan&)> allowed;
   // Runs of devices that calls may have beside those of candidate_meshes().
   std::vector<DeviceMesh> meshes = {};
+  // Where a role may rest while no call of it runs, if given; on its devices it always may.
+  std::function<bool(const RolePlan&)> allowed_role = {};
 };
 
 // Builds and prunes the space. kInfeasible when a call has no option that fits into a device even

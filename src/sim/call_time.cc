@@ -148,7 +148,7 @@ class PipelineRun {
 // One optimizer step of all replicas, the stages free at different times.
 struct StepTime {
   double agreed_s = 0;            // gradients of all stages are reduced
-  std::vector<StageTime> stages;  // only start_s
+  std::vector<StageTime> stages;  // only start_s, and busy_s of the replica with least
 };
 
 class TrainTimes {
@@ -194,11 +194,13 @@ class TrainTimes {
     }
     out.stages.resize(s_.pp);
     for (int stage = 0; stage < s_.pp; ++stage) {
-      out.stages[stage].start_s = HUGE_VAL;
-      for (size_t i = 0; i < passages.size(); ++i)
-        out.stages[stage].start_s =
-            std::min(out.stages[stage].start_s,
-                     std::max(0.0, passages[i].first_s[stage]) + out.agreed_s - ends[i]);
+      StageTime& at = out.stages[stage];
+      at.start_s = at.busy_s = HUGE_VAL;
+      for (size_t i = 0; i < passages.size(); ++i) {
+        at.start_s = std::min(at.start_s,
+                              std::max(0.0, passages[i].first_s[stage]) + out.agreed_s - ends[i]);
+        at.busy_s = std::min(at.busy_s, passages[i].busy_s[stage]);
+      }
     }
     return out;
   }
@@ -315,6 +317,8 @@ CallTime CallTimer::train_time(const Call& call, const CallPlan& plan, const Cal
                 : times.step(batches, step == 0 ? std::vector<double>(plan.strategy.pp, 0)
                                                 : times.update_s());
       if (step == 0) out.stages = taken.stages;
+      for (size_t i = 0; i < taken.stages.size(); ++i)
+        out.stages[i].busy_s = std::min(out.stages[i].busy_s, taken.stages[i].busy_s);
       if (step > 0) known = taken.agreed_s;
       out.total_s += taken.agreed_s;
       before = std::move(batches);
@@ -325,7 +329,7 @@ CallTime CallTimer::train_time(const Call& call, const CallPlan& plan, const Cal
   out.total_s += *std::max_element(times.update_s().begin(), times.update_s().end());
   for (StageTime& stage : out.stages) {
     stage.end_s = out.total_s;
-    stage.busy_s = out.total_s - stage.start_s;
+    stage.busy_s *= static_cast<double>(steps);
   }
   return out;
 }

@@ -16,7 +16,9 @@ namespace braid::inline sim {
 struct StageTime {
   double start_s = 0;  // its devices may be taken so much later than the first stage's
   double end_s = 0;    // of its last pass, when all stages could begin at 0
-  double busy_s = 0;   // its passes alone
+  // Its passes alone; of training the least that any replica and optimizer step has of them, times
+  // the steps.
+  double busy_s = 0;
 };
 
 struct CallTime {

@@ -1,0 +1,242 @@
+#include "search/whole.h"
+
+#include <algorithm>
+#include <cmath>
+#include <optional>
+#include <utility>
+
+#include "plan/validate.h"
+#include "search/judge.h"
+#include "search/simulate.h"
+
+namespace braid::inline search {
+namespace {
+
+constexpr int kHandOverParts = 8;  // numbers of a hand-over are eighths of the samples, up to half
+constexpr int kEditRounds = 3;     // of fusion edits
+constexpr int kUsualPart = 4;      // of the samples: a hand-over while plans are compared
+
+int64_t samples_of(const PlanningProblem& problem) {
+  return problem.workload.prompts * problem.workload.samples_per_prompt;
+}
+
+// The plan with both updates woven as they lie: where they have one mesh, the second's stages in
+// reverse.
+ExecutionPlan with_woven_updates(ExecutionPlan plan, const PlanningProblem& problem) {
+  plan.fusion.train_schedules = true;
+  CallPlan* first = nullptr;
+  for (CallPlan& entry : plan.calls) {
+    if (find_call(problem.graph, entry.call)->kind != CallKind::kTrainStep) continue;
+    if (first != nullptr && entry.mesh == first->mesh)
+      entry.mesh = reversed_stages(entry.mesh, entry.strategy.pp);
+    first = &entry;
+  }
+  return plan;
+}
+
+// The last stage of a pipeline may have the lowest devices, which the evaluator does not price.
+ExecutionPlan with_runs(ExecutionPlan plan) {
+  for (CallPlan& entry : plan.calls)
+    std::sort(entry.mesh.devices.begin(), entry.mesh.devices.end());
+  return plan;
+}
+
+class WholeSearch {
+ public:
+  WholeSearch(const PlanningProblem& problem, const CallPricer& pricer,
+              const Calibration& calibration, const WholeOptions& options)
+      : problem_(problem),
+        pricer_(pricer),
+        calibration_(calibration),
+        options_(options),
+        judge_(simulator_judge(problem, calibration)) {}
+
+  Result<WholeFound> run() {
+    BRAID_ASSIGN(PlanSpace space, make_plan_space(problem_, pricer_, options_.space));
+    BRAID_ASSIGN(out_.found, search_plans(space, options_.search, judge_));
+    out_.plain = fastest_of(out_.found.judged);
+    out_.woven = out_.plain;
+    if (options_.parts.fused_training) BRAID_TRY(weave(JudgedPlan(out_.plain)).status());
+    out_.fused = out_.woven;
+    if (options_.parts.hand_over) BRAID_TRY(hand_over());
+    out_.best = out_.fused;
+    if (options_.parts.staleness > 0) BRAID_TRY(look_ahead());
+    return std::move(out_);
+  }
+
+ private:
+  bool accepts(const Verdict& verdict) const {
+    return verdict.fits && verdict.peak_bytes <= (1 - out_.found.margin) * verdict.capacity_bytes;
+  }
+
+  // REQUIRES: one is accepted.
+  JudgedPlan fastest_of(const std::vector<JudgedPlan>& judged) const {
+    const JudgedPlan* best = nullptr;
+    for (const JudgedPlan& one : judged)
+      if (accepts(one.verdict) && (best == nullptr || one.verdict.step_s < best->verdict.step_s))
+        best = &one;
+    BRAID_CHECK(best != nullptr, "a search whose plans do not fit");
+    return *best;
+  }
+
+  // A search among plans whose scorers may begin with single samples (program/hand_over.h), each
+  // judged with a hand-over; from its best on, and from the best without, the best numbers.
+  Status hand_over() {
+    SpaceOptions space_options = options_.space;
+    space_options.allowed = [this, also = options_.space.allowed](const CallPlan& entry) {
+      const CallKind kind = find_call(problem_.graph, entry.call)->kind;
+      return (!also || also(entry)) &&
+             (kind != CallKind::kInfer || entry.strategy.zero_stage == 0) &&
+             (kind != CallKind::kGenerate || entry.strategy.dp > 1);
+    };
+    const Judge handed = [this](ExecutionPlan plan) {
+      plan.fusion.migrate_below_samples = samples_of(problem_) / kUsualPart;
+      Result<Verdict> verdict =
+          validate(plan, problem_).ok() ? judge_(plan) : Result<Verdict>(refused());
+      return verdict.status().code() == Code::kInvalidInput ? refused() : verdict;
+    };
+    BRAID_TRY(edit_fusion(JudgedPlan(out_.plain)));
+    BRAID_TRY(edit_fusion(JudgedPlan(out_.woven)));
+    BRAID_ASSIGN(const std::optional<ExecutionPlan> plan, best_in(space_options, handed));
+    if (!plan) return ok_status();
+    BRAID_ASSIGN(Verdict verdict, judge_(*plan));
+    const JudgedPlan best{*plan, std::move(verdict)};
+    BRAID_TRY(edit_fusion(best));
+    if (!options_.parts.fused_training) return ok_status();
+    BRAID_ASSIGN(const std::optional<JudgedPlan> woven, weave(best));
+    return woven ? edit_fusion(*woven) : ok_status();
+  }
+
+  // None: no plan fits.
+  Result<std::optional<ExecutionPlan>> best_in(const SpaceOptions& space_options,
+                                               const Judge& judge) {
+    std::optional<ExecutionPlan> none;
+    auto space = make_plan_space(problem_, pricer_, space_options);
+    if (space.status().code() == Code::kInfeasible) return none;
+    BRAID_TRY(space.status());
+    const auto found = search_plans(*space, options_.search, judge);
+    if (found.status().code() == Code::kInfeasible) return none;
+    BRAID_TRY(found.status());
+    return std::optional(fastest_of(found->judged).plan);
+  }
+
+  // Of a plan that cannot hand over.
+  static Verdict refused() {
+    Verdict verdict;
+    verdict.step_s = HUGE_VAL;
+    verdict.fits = false;
+    return verdict;
+  }
+
+  // The plan with its updates woven, where they can be.
+  Result<std::optional<JudgedPlan>> weave(const JudgedPlan& start) {
+    FusionOptions fusion = options_.weaving;
+    fusion.margin = out_.found.margin;
+    fusion.allowed = options_.space.allowed;
+    const Judge evaluator = evaluator_judge(problem_, pricer_);
+    fusion.apart = [&evaluator](const ExecutionPlan& plan) { return evaluator(with_runs(plan)); };
+    BRAID_ASSIGN(auto proposal,
+                 propose_fusion(problem_, start.plan, start.verdict.step_s, judge_, fusion));
+    if (!proposal) return std::optional<JudgedPlan>();
+    out_.tried += proposal->judged;
+    if (proposal->fused && proposal->fused->verdict.step_s < out_.woven.verdict.step_s)
+      out_.woven = *proposal->fused;
+    return std::move(proposal->fused);
+  }
+
+  // From a plan on to its fastest edit, as long as one is faster.
+  Status edit_fusion(JudgedPlan at) {
+    for (int round = 0; round < kEditRounds; ++round) {
+      const JudgedPlan before = at;
+      for (ExecutionPlan& edited : fusion_edits(before.plan, problem_, options_.parts)) {
+        Result<Verdict> verdict = judge_(edited);
+        ++out_.tried;
+        if (verdict.status().code() == Code::kInvalidInput) continue;
+        BRAID_TRY(verdict.status());
+        if (accepts(*verdict) && verdict->step_s < at.verdict.step_s)
+          at = {std::move(edited), *std::move(verdict)};
+      }
+      if (at.plan == before.plan) break;
+    }
+    if (at.verdict.step_s < out_.fused.verdict.step_s) out_.fused = std::move(at);
+    return ok_status();
+  }
+
+  Status look_ahead() {
+    AheadOptions ahead;
+    ahead.staleness = options_.parts.staleness;
+    ahead.units = options_.ahead_units;
+    ahead.threads = options_.search.units.threads;
+    ahead.space = options_.space;
+    ahead.judged = options_.search.judged;
+    ahead.polish = options_.search.polish;
+    BRAID_ASSIGN(auto proposal,
+                 propose_ahead(problem_, pricer_, calibration_, out_.best.verdict.step_s, ahead));
+    if (proposal && proposal->wins()) out_.best = *std::move(proposal->ahead);
+    return ok_status();
+  }
+
+  const PlanningProblem& problem_;
+  const CallPricer& pricer_;
+  const Calibration& calibration_;
+  const WholeOptions& options_;
+  const Judge judge_;
+  WholeFound out_;
+};
+
+}  // namespace
+
+std::vector<ExecutionPlan> fusion_edits(const ExecutionPlan& plan, const PlanningProblem& problem,
+                                        const PlanParts& parts) {
+  std::vector<ExecutionPlan> out;
+  const auto keep = [&](ExecutionPlan edited) {
+    if (!(edited == plan) && validate(edited, problem).ok()) out.push_back(std::move(edited));
+  };
+  if (parts.fused_training && !plan.fusion.train_schedules) keep(with_woven_updates(plan, problem));
+  if (plan.fusion.train_schedules) {
+    ExecutionPlan apart = plan;
+    apart.fusion.train_schedules = false;
+    apart.fusion.seed = Fusion().seed, apart.fusion.units = Fusion().units;
+    keep(std::move(apart));
+  }
+  if (!parts.hand_over) return out;
+  for (int part = 0; part <= kHandOverParts / 2; ++part) {
+    ExecutionPlan handed = plan;
+    handed.fusion.migrate_below_samples = samples_of(problem) * part / kHandOverParts;
+    if (part == 0) handed.fusion.migrate_to_samples = 0, handed.fusion.migrate_cache = true;
+    keep(std::move(handed));
+  }
+  return out;
+}
+
+bool allows(const PlanParts& parts, const ExecutionPlan& plan) {
+  return (parts.fused_training || !plan.fusion.train_schedules) &&
+         (parts.hand_over || plan.fusion.migrate_below_samples == 0) &&
+         plan.staleness <= parts.staleness;
+}
+
+int64_t whole_bound_us(const PlanSpace& space, int64_t staleness) {
+  int64_t after_another = space.fixed_us, longest = 0, work = 0;
+  for (const std::vector<int>& segment : space.segments) {
+    int64_t longest_here = 0, work_here = 0;
+    for (const int c : segment) {
+      const CallSpace& call = space.calls[c];
+      const CallKind kind = space.problem->graph.calls[call.call.value].kind;
+      longest = std::max(longest, call.options.front().time_us);
+      if (kind != CallKind::kGenerate && kind != CallKind::kTrainStep) continue;
+      longest_here = std::max(longest_here, call.options.front().time_us);
+      work_here += call.least_work_us;
+    }
+    after_another += std::max(longest_here, work_here / space.num_devices());
+    work += work_here;
+  }
+  const int64_t beside = std::max(longest, work / space.num_devices());
+  return staleness > 0 ? std::min(beside, after_another) : after_another;
+}
+
+Result<WholeFound> search_whole(const PlanningProblem& problem, const CallPricer& pricer,
+                                const Calibration& calibration, const WholeOptions& options) {
+  return WholeSearch(problem, pricer, calibration, options).run();
+}
+
+}  // namespace braid::inline search

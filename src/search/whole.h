@@ -1,0 +1,60 @@
+// One search over everything that a plan may say: devices, layouts and residency of all calls
+// (search_plans()); the same among plans that hand their generation over, each judged as it is with
+// that; weaving of both updates, and both fusions, on the best of these; rollouts ahead of training
+// on devices of their own. What is not joint: the evaluator, which leads the searches, knows
+// neither fusion nor staleness, which judges alone do; and updates are woven after a search, in
+// pipelines of their own, while the other calls stay as they are. Values; thread-safe.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "search/ahead.h"
+#include "search/fuse.h"
+#include "search/search.h"
+
+namespace braid::inline search {
+
+// What a plan may have beside devices, layouts and residency, about which SpaceOptions decides.
+struct PlanParts {
+  bool fused_training = true, hand_over = true;
+  int64_t staleness = 0;  // that rollouts may have; 0: none
+};
+
+struct WholeOptions {
+  SpaceOptions space;
+  SearchOptions search;
+  PlanParts parts;
+  int64_t ahead_units = 1;  // of search for each division of the devices
+  FusionOptions weaving;    // how hard orders are searched; margin and allowed are those above
+};
+
+struct WholeFound {
+  Found found;        // without fusion and staleness
+  JudgedPlan plain;   // the fastest of these
+  JudgedPlan woven;   // the fastest with fused training, or plain
+  JudgedPlan fused;   // with both fusions too
+  JudgedPlan best;    // with staleness too
+  int64_t tried = 0;  // plans with fusion or staleness that were judged
+};
+
+// Legal edits of a plan's fusion alone, of the parts that are allowed: other numbers of a
+// hand-over, none, and weaving the updates as they lie, or not.
+std::vector<ExecutionPlan> fusion_edits(const ExecutionPlan& plan, const PlanningProblem& problem,
+                                        const PlanParts& parts);
+
+// Whether a plan has only parts that are allowed.
+bool allows(const PlanParts& parts, const ExecutionPlan& plan);
+
+// No plan of the space takes less by the simulator, whatever its fusion, and its staleness up to
+// the one that is given. Calls that score may hide behind a generation, and updates fill each
+// other's gaps; but no call is shorter than alone, updates begin when all is generated, and their
+// passes need their device time. With staleness generation and updates are side by side.
+int64_t whole_bound_us(const PlanSpace& space, int64_t staleness);
+
+// Errors: those of search_plans(), and those of the simulator that are not about one plan alone.
+// kInfeasible: no plan without fusion and staleness fits.
+Result<WholeFound> search_whole(const PlanningProblem& problem, const CallPricer& pricer,
+                                const Calibration& calibration, const WholeOptions& options);
+
+}  // namespace braid::inline search

@@ -1,0 +1,128 @@
+#include "search/whole.h"
+
+#include <gtest/gtest.h>
+
+#include "plan/test_problem.h"
+#include "plan/validate.h"
+#include "search/edits.h"
+#include "search/judge.h"
+#include "search/test_search.h"
+
+namespace braid::inline search {
+namespace {
+
+PlanningProblem whole_problem(const std::string& algorithm) {
+  return make_test_problem({.algorithm = algorithm,
+                            .actor = "llama3.2-1b",
+                            .critic = "llama3.2-1b",
+                            .gpu = "a100-40g",
+                            .devices = 4,
+                            .prompts = 32,
+                            .minibatches = 2});
+}
+
+// A search over everything, in seconds.
+struct WholeFixture {
+  explicit WholeFixture(PlanningProblem wanted, PlanParts parts, SpaceOptions space = {})
+      : problem(std::move(wanted)), pricer(*CallPricer::make(problem, committed_calibration())) {
+    WholeOptions options;
+    options.space = std::move(space);
+    options.parts = parts;
+    options.search.units.max_units = 2;
+    options.search.judged = 6;
+    options.search.polish = false;
+    options.weaving.units = options.weaving.trial_units = 1;
+    options.weaving.woven = 1;
+    found = search_whole(problem, pricer, committed_calibration(), options);
+  }
+  WholeFixture(const WholeFixture&) = delete;
+  WholeFixture& operator=(const WholeFixture&) = delete;
+
+  PlanningProblem problem;
+  CallPricer pricer;
+  Result<WholeFound> found = invalid_input("not searched");
+};
+
+TEST(WholeSearch, EachPartIsUsedWhereItIsAllowedAlone) {
+  const WholeFixture all(whole_problem("ppo"), {true, true, 1});
+  ASSERT_TRUE(all.found.ok()) << all.found.status().message();
+  EXPECT_GE(all.found->plain.verdict.step_s, all.found->woven.verdict.step_s);
+  EXPECT_GE(all.found->woven.verdict.step_s, all.found->fused.verdict.step_s);
+  EXPECT_GE(all.found->fused.verdict.step_s, all.found->best.verdict.step_s);
+  EXPECT_LT(all.found->best.verdict.step_s, all.found->plain.verdict.step_s);
+  for (const JudgedPlan* one : {&all.found->plain, &all.found->fused, &all.found->best}) {
+    EXPECT_TRUE(one->verdict.fits);
+    EXPECT_TRUE(validate(one->plan, all.problem).ok());
+  }
+  const PlanParts none{false, false, 0};
+  const WholeFixture plain(whole_problem("ppo"), none);
+  ASSERT_TRUE(plain.found.ok());
+  EXPECT_EQ(plain.found->best.plan, plain.found->plain.plan);
+  EXPECT_TRUE(allows(none, plain.found->best.plan));
+  EXPECT_EQ(plain.found->tried, 0);
+}
+
+TEST(WholeSearch, FusionEditsAreLegalAndChangeFusionAlone) {
+  const PlanningProblem problem = whole_problem("ppo");
+  ExecutionPlan plan = uniform_plan(problem, 2, 1, 2);
+  const auto edits = fusion_edits(plan, problem, {});
+  EXPECT_EQ(edits.size(), 5U);  // woven, and four numbers of a hand-over
+  for (const ExecutionPlan& edited : edits) {
+    EXPECT_TRUE(validate(edited, problem).ok());
+    EXPECT_FALSE(edited.fusion == plan.fusion);
+    EXPECT_EQ(edited.staleness, 0);
+  }
+  EXPECT_TRUE(fusion_edits(plan, problem, {false, false, 0}).empty());
+  EXPECT_FALSE(allows({false, true, 0}, edits.front()));
+  EXPECT_FALSE(allows({true, false, 0}, edits.back()));
+  plan.staleness = 1;
+  EXPECT_FALSE(allows({}, plan));
+}
+
+TEST(WholeSearch, RolesRestWhereTheyMay) {
+  SpaceOptions space;
+  space.allowed_role = [](const RolePlan& role) { return role.role.value == "reference"; };
+  PlanningProblem tight = whole_problem("ppo");
+  tight.memory_limit_gib = 14;
+  const WholeFixture limited(tight, {false, false, 0}, space);
+  ASSERT_TRUE(limited.found.ok()) << limited.found.status().message();
+  for (const JudgedPlan& judged : limited.found->found.judged)
+    for (const RolePlan& role : judged.plan.roles) EXPECT_EQ(role.role.value, "reference");
+}
+
+// Edits of what was found and of plain pipelines, with fusion and staleness among them.
+TEST(WholeSearch, NoEditIsBelowTheBound) {
+  for (const char* algorithm : {"ppo", "grpo"}) {
+    SCOPED_TRACE(algorithm);
+    const WholeFixture f(whole_problem(algorithm), {true, true, 1});
+    ASSERT_TRUE(f.found.ok()) << f.found.status().message();
+    const PlanSpace space = *make_plan_space(f.problem, f.pricer);
+    const double bound_s = static_cast<double>(whole_bound_us(space, 1)) / 1e6;
+    const double synchronous_s = static_cast<double>(whole_bound_us(space, 0)) / 1e6;
+    EXPECT_GT(bound_s, 0);
+    EXPECT_LE(bound_s, synchronous_s);
+    const Judge judge = simulator_judge(f.problem, committed_calibration());
+    int compared = 0, fused = 0, stale = 0;
+    for (uint64_t i = 0; i < (full_tier() ? 200U : 20U); ++i)
+      for (const ExecutionPlan& from :
+           {f.found->fused.plan, f.found->best.plan, uniform_plan(f.problem, 2, 1, 2)}) {
+        RandomStream random(11, i);
+        ExecutionPlan edited = random_edit(from, f.problem, random);
+        const auto fusions = fusion_edits(edited, f.problem, {});
+        if (!fusions.empty()) edited = fusions[random.below(fusions.size())];
+        const Result<Verdict> verdict = judge(edited);
+        if (!verdict.ok() || !verdict->fits) continue;
+        const double least_s = edited.staleness > 0 ? bound_s : synchronous_s;
+        EXPECT_GE(verdict->step_s, kProvenShare * least_s) << edited;
+        ++compared;
+        fused += edited.fusion == Fusion() ? 0 : 1;
+        stale += edited.staleness > 0 ? 1 : 0;
+      }
+    EXPECT_GT(compared, 10);
+    EXPECT_GT(fused, 0);
+    EXPECT_GT(stale, 0);
+  }
+}
+
+}  // namespace
+}  // namespace braid::inline search
