@@ -5,9 +5,11 @@
 
 #include "base/text.h"
 #include "base/units.h"
+#include "plan/plan_fields.h"
 #include "pricing/memory.h"
 #include "pricing/predict_generate.h"
 #include "pricing/rl_engine.h"
+#include "search/space.h"
 
 namespace braid::inline search {
 
@@ -18,6 +20,7 @@ Result<CallPricer> CallPricer::make(const PlanningProblem& problem, const Calibr
   const SampleLengths lengths = draw_lengths(problem.workload, seed);
   pricer.timer_ = std::make_shared<CallTimer>(problem, lengths);
   pricer.meter_ = std::make_shared<CallMeter>(problem, lengths);
+  pricer.known_ = std::make_shared<std::map<PriceKey, Result<CallPrice>>>();
   for (const Node& node : problem.cluster.nodes) {
     const auto known = [&](const Engines& engines) { return engines.gpu == node.gpu; };
     if (std::any_of(pricer.engines_.begin(), pricer.engines_.end(), known)) continue;
@@ -58,6 +61,20 @@ CallCost CallPricer::cost(const Call& call, const CallPlan& plan, const MeshShap
 
 Result<CallPrice> CallPricer::price(const Call& call, const DeviceMesh& mesh,
                                     const Strategy& strategy) const {
+  if (!is_run(mesh)) return new_price(call, mesh, strategy);
+  std::vector<int64_t> numbers = {mesh.devices.front().value,
+                                  static_cast<int64_t>(mesh.devices.size())};
+  for (const plan_fields::StrategyField& field : plan_fields::strategy_fields())
+    numbers.push_back(field.get(strategy));
+  numbers.insert(numbers.end(), strategy.stage_layers.begin(), strategy.stage_layers.end());
+  PriceKey key{call.name, std::move(numbers)};
+  const auto found = known_->find(key);
+  if (found != known_->end()) return found->second;
+  return known_->emplace(std::move(key), new_price(call, mesh, strategy)).first->second;
+}
+
+Result<CallPrice> CallPricer::new_price(const Call& call, const DeviceMesh& mesh,
+                                        const Strategy& strategy) const {
   const MeshShape shape = shape_of(problem_->cluster, mesh);
   const bool generates = call.kind == CallKind::kGenerate;
   const RoleModel& model = model_of(*problem_, call.role);

@@ -5,8 +5,10 @@
 #pragma once
 
 #include <cstdint>
+#include <map>
 #include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "plan/execution_plan.h"
@@ -31,7 +33,8 @@ class CallPricer {
                                  uint64_t seed = 0);
 
   const PlanningProblem& problem() const { return *problem_; }
-  // Errors: what the cost model refuses, such as weights that do not fit.
+  // Errors: what the cost model refuses, such as weights that do not fit. Prices on runs of devices
+  // are remembered: spaces that are restricted differently have most of their options in common.
   Result<CallPrice> price(const Call& call, const DeviceMesh& mesh, const Strategy& strategy) const;
 
   // Bytes of a device that a plan may fill: what the driver and libraries leave, or the problem's
@@ -54,6 +57,8 @@ class CallPricer {
   };
   const Engines& engines_of(const GpuSpec& gpu) const;
   DeviceModel device(const DeviceModel& engine, Precision precision) const;
+  Result<CallPrice> new_price(const Call& call, const DeviceMesh& mesh,
+                              const Strategy& strategy) const;
   CallCost cost(const Call& call, const CallPlan& plan, const MeshShape& shape) const;
   // Whether an engine of this layout holds weights and one sequence.
   Status check_serving(const CallCost& cost, const GpuSpec& gpu) const;
@@ -62,6 +67,9 @@ class CallPricer {
   std::vector<Engines> engines_;
   std::shared_ptr<CallTimer> timer_;
   std::shared_ptr<CallMeter> meter_;
+  // By call, first device, devices and all that a strategy says.
+  using PriceKey = std::pair<std::string, std::vector<int64_t>>;
+  std::shared_ptr<std::map<PriceKey, Result<CallPrice>>> known_;
 };
 
 }  // namespace braid::inline search

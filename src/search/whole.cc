@@ -144,11 +144,12 @@ class WholeSearch {
     return std::move(proposal->fused);
   }
 
-  // From a plan on to its fastest edit, as long as one is faster.
+  // From a plan on to its fastest hand-over, or to none, as long as that is faster.
   Status edit_fusion(JudgedPlan at) {
+    const PlanParts parts{false, options_.parts.hand_over, 0};
     for (int round = 0; round < kEditRounds; ++round) {
       const JudgedPlan before = at;
-      for (ExecutionPlan& edited : fusion_edits(before.plan, problem_, options_.parts)) {
+      for (ExecutionPlan& edited : fusion_edits(before.plan, problem_, parts)) {
         Result<Verdict> verdict = judge_(edited);
         ++out_.tried;
         if (verdict.status().code() == Code::kInvalidInput) continue;
