@@ -28,7 +28,7 @@ Result<double> gathered_forward_s(PlanningProblem problem, const Calibration& ca
 
 std::vector<AppRow> app_rows() {
   std::vector<AppRow> rows;
-  for (const double nic : {200.0, 25.0, 12.5})
+  for (const double nic : {200.0, 25.0})
     for (const auto& [model, gpus] : {std::pair("llama-7b", 16), std::pair("llama-13b", 16),
                                       std::pair("llama-30b", 32), std::pair("llama-65b", 32)})
       rows.push_back({model, gpus, nic});
