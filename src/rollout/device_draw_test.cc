@@ -11,7 +11,7 @@
 namespace braid::inline rollout {
 namespace {
 
-constexpr int64_t kVocab = 2500;  // two whole blocks and a part of one
+constexpr int64_t kWholeVocab = 2500;  // two whole blocks and a part of one
 
 struct Rows {
   std::vector<SamplingOptions> options;
@@ -40,14 +40,14 @@ TEST(DeviceDraw, DrawsWhatWholeRowsDraw) {
   const Rows of = rows_at({1, 0.6, 0, 1.5}, 40);
   const std::vector<DrawRow> rows = of.rows();
   at::manual_seed(3);
-  const at::Tensor logits = at::randn({std::ssize(rows), kVocab}) * 3;
+  const at::Tensor logits = at::randn({std::ssize(rows), kWholeVocab}) * 3;
   ASSERT_TRUE(draws_on_device(rows));
   const auto drawn = draw_on_device(rows, logits);
   std::vector<bool> block(3);
   for (int64_t r = 0; r < std::ssize(rows); ++r) {
     at::Tensor row = logits[r].clone();
     const auto expected =
-        sample_token(row.mutable_data_ptr<float>(), kVocab, *rows[r].options, rows[r].context);
+        sample_token(row.mutable_data_ptr<float>(), kWholeVocab, *rows[r].options, rows[r].context);
     ASSERT_TRUE(expected.ok() && drawn[r].ok());
     EXPECT_EQ(drawn[r]->token, expected->token) << r;
     EXPECT_NEAR(drawn[r]->logprob, expected->logprob, 1e-5) << r;
@@ -58,7 +58,7 @@ TEST(DeviceDraw, DrawsWhatWholeRowsDraw) {
 
 TEST(DeviceDraw, NamesRowsWithoutADistribution) {
   const Rows of = rows_at({1, 0}, 2);
-  const at::Tensor logits = at::randn({4, kVocab});
+  const at::Tensor logits = at::randn({4, kWholeVocab});
   logits[1][5] = std::numeric_limits<float>::quiet_NaN();
   logits[2][2499] = std::numeric_limits<float>::infinity();
   const auto drawn = draw_on_device(of.rows(), logits);
