@@ -55,6 +55,7 @@ class WholeSearch {
     BRAID_ASSIGN(PlanSpace space, make_plan_space(problem_, pricer_, options_.space));
     BRAID_ASSIGN(out_.found, search_plans(space, options_.search, judge_));
     out_.plain = fastest_of(out_.found.judged);
+    BRAID_TRY(search_narrower());
     out_.woven = out_.plain;
     if (options_.parts.fused_training) BRAID_TRY(weave(JudgedPlan(out_.plain)).status());
     out_.fused = out_.woven;
@@ -105,6 +106,24 @@ class WholeSearch {
     if (!options_.parts.fused_training) return ok_status();
     BRAID_ASSIGN(const std::optional<JudgedPlan> woven, weave(best));
     return woven ? edit_fusion(*woven) : ok_status();
+  }
+
+  // Searches among plans with all devices for each call, and among those of which nothing waits on
+  // the host: few enough to be searched better in a short time.
+  Status search_narrower() {
+    SpaceOptions together = options_.space, present = options_.space;
+    const auto all = static_cast<size_t>(device_count(problem_.cluster));
+    together.allowed = [all, also = options_.space.allowed](const CallPlan& entry) {
+      return (!also || also(entry)) && entry.mesh.devices.size() == all;
+    };
+    present.allowed_role = [](const RolePlan&) { return false; };
+    for (const SpaceOptions& narrower : {together, present}) {
+      BRAID_ASSIGN(const std::optional<ExecutionPlan> plan, best_in(narrower, judge_));
+      if (!plan) continue;
+      BRAID_ASSIGN(Verdict verdict, judge_(*plan));
+      if (verdict.step_s < out_.plain.verdict.step_s) out_.plain = {*plan, std::move(verdict)};
+    }
+    return ok_status();
   }
 
   // None: no plan fits.

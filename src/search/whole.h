@@ -1,9 +1,11 @@
 // One search over everything that a plan may say: devices, layouts and residency of all calls
-// (search_plans()); the same among plans that hand their generation over, each judged as it is with
-// that; weaving of both updates, and both fusions, on the best of these; rollouts ahead of training
-// on devices of their own. What is not joint: the evaluator, which leads the searches, knows
-// neither fusion nor staleness, which judges alone do; and updates are woven after a search, in
-// pipelines of their own, while the other calls stay as they are. Values; thread-safe.
+// (search_plans(), also in two parts of the space that a short time searches better: all devices
+// for each call, nothing on the host); the same among plans that hand their generation over, each
+// judged as it is with that; weaving of both updates, and both fusions, on the best of these;
+// rollouts ahead of training on devices of their own. What is not joint: the evaluator, which leads
+// the searches, knows neither fusion nor staleness, which judges alone do; and updates are woven
+// after a search, in pipelines of their own, while the other calls stay as they are. Values;
+// thread-safe.
 #pragma once
 
 #include <cstdint>
