@@ -52,7 +52,7 @@ class TestWorld {
   TestWorld() {
     auto membership = read_membership(process_environment());
     if (!membership.ok() || !*membership) std::abort();
-    auto joined = World::join(**membership, {.join_s = 120, .deadline_s = 120});
+    auto joined = World::join(**membership, {.join_s = 120, .notice_s = 60, .deadline_s = 120});
     if (!joined.ok()) {
       std::fprintf(stderr, "%s\n", joined.status().message().c_str());
       std::abort();

@@ -14,7 +14,7 @@
 namespace braid::inline emulate {
 namespace {
 
-constexpr int64_t kMostRanks = 64;
+constexpr int64_t kMostRanks = 128;
 constexpr double kShortestStep_s = 2;    // of this machine
 constexpr int kTrials = 12;              // of the time that a real call takes
 constexpr int64_t kLead_ns = 300000000;  // from the agreement on the begin to the begin
@@ -270,7 +270,9 @@ Result<Emulation> emulate_step(World& world, const Program& program, const Plann
                                      draw_lengths(problem.workload, options.seed));
     BRAID_TRY(make_rank(world, problem, options, &parts));
     BRAID_ASSIGN(const EmulatedClock clock, choose_clock(*everyone, *parts.rank, options, &out));
+    const RankUse before = use_so_far(world);
     BRAID_TRY(parts.rank->run(clock));
+    BRAID_ASSIGN(out.use, gather_use(*everyone, use_since(before, use_so_far(world))));
     return add_result(*everyone, program, *parts.rank, &out);
   };
   // The others must know before the threads of this rank have run into their deadlines.

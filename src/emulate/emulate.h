@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "comm/world.h"
+#include "emulate/rank_use.h"
 #include "plan/problem.h"
 #include "program/program.h"
 #include "sim/simulate.h"
@@ -37,6 +38,9 @@ struct Emulation {
   double overhead = 0;     // share of the step by which its real end is later than that of the
                            // devices' clocks: what the real communication took beyond its price
   int64_t real_calls = 0;  // of c10d, by the rank that makes most
+  // Of each rank: calls, bytes and requests of the step, files, memory and processor time at its
+  // end.
+  std::vector<RankUse> use;
   std::vector<std::string> misplaced;  // where ranks that met meant different ops
   std::string fault;                   // of the lists; "" where they are right
 };

@@ -44,6 +44,13 @@ ListFault fault_named(const std::string& name) {
   return name == "swapped_messages" ? ListFault::kSwappedMessages : ListFault::kNone;
 }
 
+// The mean and the most of a number of all ranks.
+Json over_ranks(const std::vector<RankUse>& use, double RankUse::*number) {
+  double sum = 0, most = 0;
+  for (const RankUse& rank : use) sum += rank.*number, most = std::max(most, rank.*number);
+  return {{"mean", use.empty() ? 0 : sum / static_cast<double>(use.size())}, {"most", most}};
+}
+
 Json emulation_json(const Emulation& emulation, const TraceDifference& difference) {
   const TraceShape shape = shape_of(emulation.emulated);
   return {
@@ -52,6 +59,14 @@ Json emulation_json(const Emulation& emulation, const TraceDifference& differenc
       {"time_scale", emulation.time_scale},
       {"overhead", emulation.overhead},
       {"real_calls", emulation.real_calls},
+      {"ranks",
+       {{"number", emulation.use.size()},
+        {"calls", over_ranks(emulation.use, &RankUse::calls)},
+        {"bytes", over_ranks(emulation.use, &RankUse::bytes)},
+        {"store_requests", over_ranks(emulation.use, &RankUse::store_requests)},
+        {"open_files", over_ranks(emulation.use, &RankUse::open_files)},
+        {"peak_bytes", over_ranks(emulation.use, &RankUse::peak_bytes)},
+        {"cpu_s", over_ranks(emulation.use, &RankUse::cpu_s)}}},
       {"fault", emulation.fault},
       {"waiting", shape.waiting},
       {"overlapped", shape.overlapped},

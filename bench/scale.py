@@ -1,0 +1,96 @@
+#!/usr/bin/env python3
+"""What a rank takes as the job grows: emulated jobs of 8, 32 and 128 ranks, each with the same work for a rank.
+
+  python3 bench/scale.py [--ranks 8,32,128] [--braid build/braid] [--json out.json]
+
+The plan is tp 2, pp 2 and dp = ranks / 4 in every call, the batch grows with the ranks. Every rank is a process of this
+machine (docs/emulation.md). Printed for a rank, in the mean and the most over all ranks: calls of c10d, bytes that it
+gave to them (stand-ins, not tensors) and requests to the store, all three of one step; open files, memory and processor
+time at its end; and how long the job took from its start to the end of its one step. Below: how much each number grows
+from the smallest job to the largest.
+
+Goals: calls, bytes and requests equal within 5 %; files at most 64 and 4 for each neighbour; memory at most 1.2 times.
+Exit code 1 where one is not met.
+"""
+
+import argparse
+import json
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
+KEYS = ["algorithm.name=grpo", "model.size=qwen2.5-7b", "model.dtype=bf16", "reward=[{type: rule, rule: numeric}]",
+        "rollout.samples_per_prompt=8", "train.minibatches=2", "data.max_prompt_length=256", "rollout.max_response_length=512",
+        "workload.prompt_length=128", "workload.response_length={mean: 300, sigma: 0.5, longest: 512}", "device=emulated"]
+# Label, key of emulated.json, and what one unit of the printed number is.
+COLUMNS = [("calls", "calls", 1), ("bytes", "bytes", 1), ("requests", "store_requests", 1), ("files", "open_files", 1),
+           ("memory MB", "peak_bytes", 1e6), ("cpu s", "cpu_s", 1)]
+NEIGHBOURS = 2 + 1 + 1 + 1  # of a rank: two in its ring of dp, one each by tp and pp, and rank 0
+
+
+def plan(ranks):
+    layout = f"mesh: all, dp: {ranks // 4}, tp: 2, pp: 2"
+    calls = {"generate": layout, "old_logprob": layout, "ref_logprob": layout, "update_actor": layout + ", micro_batches: 4"}
+    lines = ["graph: grpo", f"devices: {ranks // 8}x8", "calls:", *(f"  {name}: {{{fields}}}" for name, fields in calls.items())]
+    return "\n".join(lines) + "\n"
+
+
+def run(ranks, options, folder):
+    file = folder / f"{ranks}.plan.yaml"
+    file.write_text(plan(ranks))
+    command = [options.braid, "train", *KEYS, f"cluster={{gpu: h100-80g, nodes: {ranks // 8}}}", f"rollout.prompts_per_step={4 * ranks}",
+               f"plan.file={file}", f"run.dir={folder}", f"run.name=of-{ranks}", "runtime.join_s=600"]
+    begin = time.monotonic()
+    done = subprocess.run(command, capture_output=True, text=True, cwd=ROOT, check=False)
+    if done.returncode != 0:
+        sys.exit(f"{ranks} ranks: {done.stderr[-2000:]}")
+    out = json.loads((folder / f"of-{ranks}" / "emulated.json").read_text())
+    return {**out["ranks"], "seconds": time.monotonic() - begin, "step_s": out["time_scale"] * out["step"]["emulated_s"],
+            "apart": out["step"]["emulated_s"] / out["step"]["predicted_s"] - 1}
+
+
+def row(ranks, r):
+    cells = "".join(f"{r[key]['mean'] / unit:12.5g}{r[key]['most'] / unit:10.5g}" for _, key, unit in COLUMNS)
+    print(f"{ranks:>5}{cells}{r['seconds']:8.0f}{r['step_s']:8.1f}{100 * r['apart']:8.1f}%", flush=True)
+
+
+def goals(results):
+    """Whether all are met, each said."""
+    smallest, largest = results[min(results)], results[max(results)]
+    good = True
+    for label, key, unit in COLUMNS:
+        before, after = smallest[key]["most"], largest[key]["most"]
+        growth = after / before if before > 0 else (1.0 if after == 0 else float("inf"))
+        files = 64 + 4 * NEIGHBOURS
+        met = {"calls": growth <= 1.05, "bytes": growth <= 1.05, "requests": growth <= 1.05, "files": after <= files,
+               "memory MB": growth <= 1.2}.get(label)
+        goal = {"files": f"goal: at most {files}", "memory MB": "goal: 1.2", "cpu s": "no goal"}.get(label, "goal: 1.05")
+        print(f"{label}: {before / unit:.5g} at {min(results)} ranks, {after / unit:.5g} at {max(results)}, {growth:.3g} times "
+              f"({goal}{'' if met is None else ', met' if met else ', NOT met'})")
+        good = good and met is not False
+    return good
+
+
+def main():
+    p = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    p.add_argument("--braid", default="build/braid")
+    p.add_argument("--ranks", default="8,32,128", help="multiples of 8")
+    p.add_argument("--json", default="")
+    options = p.parse_args()
+    print(f"{'ranks':>5}" + "".join(f"{label:>12}{'most':>10}" for label, _, _ in COLUMNS) + f"{'job s':>8}{'step s':>8}{'apart':>9}")
+    results = {}
+    with tempfile.TemporaryDirectory() as folder:
+        for ranks in [int(word) for word in options.ranks.split(",")]:
+            results[ranks] = run(ranks, options, Path(folder))
+            row(ranks, results[ranks])
+    good = goals(results)
+    if options.json:
+        Path(options.json).write_text(json.dumps(results, indent=1) + "\n")
+    sys.exit(0 if good else 1)
+
+
+if __name__ == "__main__":
+    main()

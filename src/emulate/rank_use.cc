@@ -1,0 +1,65 @@
+#include "emulate/rank_use.h"
+
+#include <ATen/ops/zeros.h>
+#include <sys/resource.h>
+
+#include <algorithm>
+#include <filesystem>
+#include <iterator>
+
+#include "host/machine.h"
+
+namespace braid::inline emulate {
+namespace {
+
+double seconds_of(const timeval& time) {
+  return static_cast<double>(time.tv_sec) + static_cast<double>(time.tv_usec) * 1e-6;
+}
+
+double open_files() {
+  std::error_code error;
+  const std::filesystem::directory_iterator files("/proc/self/fd", error);
+  return error ? 0 : static_cast<double>(std::distance(begin(files), end(files)));
+}
+
+}  // namespace
+
+RankUse use_so_far(const World& world) {
+  RankUse out;
+  for (int kind = 0; kind < static_cast<int>(Transfer::kCount); ++kind) {
+    const Traffic traffic = world.traffic(static_cast<Transfer>(kind));
+    out.calls += static_cast<double>(traffic.calls);
+    out.bytes += static_cast<double>(traffic.bytes);
+  }
+  out.store_requests = static_cast<double>(world.store_requests());
+  out.open_files = open_files();
+  out.peak_bytes = static_cast<double>(peak_memory_bytes());
+  rusage usage{};
+  ::getrusage(RUSAGE_SELF, &usage);
+  out.cpu_s = seconds_of(usage.ru_utime) + seconds_of(usage.ru_stime);
+  return out;
+}
+
+RankUse use_since(const RankUse& before, const RankUse& now) {
+  RankUse out = now;
+  out.calls -= before.calls;
+  out.bytes -= before.bytes;
+  out.store_requests -= before.store_requests;
+  return out;
+}
+
+Result<std::vector<RankUse>> gather_use(Communicator& everyone, const RankUse& own) {
+  const at::Tensor mine = at::zeros({kNumbersOfUse}, at::kDouble);
+  const at::Tensor all = at::zeros({everyone.size() * kNumbersOfUse}, at::kDouble);
+  const double numbers[kNumbersOfUse] = {own.calls,      own.bytes,      own.store_requests,
+                                         own.open_files, own.peak_bytes, own.cpu_s};
+  std::copy(numbers, numbers + kNumbersOfUse, mine.mutable_data_ptr<double>());
+  BRAID_TRY(everyone.all_gather(all, mine, "what ranks take").wait());
+  std::vector<RankUse> out;
+  const auto* n = all.const_data_ptr<double>();
+  for (int64_t rank = 0; rank < everyone.size(); ++rank, n += kNumbersOfUse)
+    out.push_back({n[0], n[1], n[2], n[3], n[4], n[5]});
+  return out;
+}
+
+}  // namespace braid::inline emulate
