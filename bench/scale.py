@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
-"""What a rank takes as the job grows: emulated jobs of 8, 32 and 128 ranks, each with the same work for a rank.
+"""What a rank takes as the job grows: emulated jobs of 8, 16 and 32 ranks, each with the same work for a rank.
 
-  python3 bench/scale.py [--ranks 8,32,128] [--braid build/braid] [--json out.json]
+  python3 bench/scale.py [--ranks 8,16,32] [--braid build/braid] [--json out.json]
 
 The plan is tp 2, pp 2 and dp = ranks / 4 in every call, the batch grows with the ranks. Every rank is a process of this
 machine (docs/emulation.md). Printed for a rank, in the mean and the most over all ranks: calls of c10d, bytes that it
@@ -77,7 +77,7 @@ def goals(results):
 def main():
     p = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     p.add_argument("--braid", default="build/braid")
-    p.add_argument("--ranks", default="8,32,128", help="multiples of 8")
+    p.add_argument("--ranks", default="8,16,32", help="multiples of 8, at most 64")
     p.add_argument("--json", default="")
     options = p.parse_args()
     print(f"{'ranks':>5}" + "".join(f"{label:>12}{'most':>10}" for label, _, _ in COLUMNS) + f"{'job s':>8}{'step s':>8}{'apart':>9}")

@@ -50,8 +50,8 @@ TEST_F(EmulateCommand, BadInputsAreNamed) {
       {"runtime.fault=dropped_wait", "runtime.fault: belongs to device=emulated"},
       {"device=emulated 'parallel={tp: 2}' placement=colocated runtime.fault=dropped_wait",
        "runtime.fault: no wait that the lists of this plan state moves an op by more than 10 %"},
-      {"device=emulated cluster.nodes=128 placement=colocated rollout.prompts_per_step=256",
-       "device: emulated: the plan is for 256 devices, at most 128 are emulated"},
+      {"device=emulated cluster.nodes=64 placement=colocated rollout.prompts_per_step=128",
+       "device: emulated: the plan is for 128 devices, at most 64 are emulated"},
       {"device=imagined", "device: must be cpu, cuda, cuda:N or emulated"},
   };
   for (const auto& one : cases) {
