@@ -1,6 +1,6 @@
 #include "search/ahead.h"
 
-#include <algorithm>
+#include <bit>
 #include <cmath>
 #include <utility>
 
@@ -17,14 +17,6 @@ DeviceMesh run_of(int first, int count) {
   for (int device = first; device < first + count; ++device)
     out.devices.push_back(DeviceId{device});
   return out;
-}
-
-// The longest call at its least: calls run beside each other, and none is shorter than alone.
-int64_t longest_call_us(const PlanSpace& space) {
-  int64_t longest = 0;
-  for (const CallSpace& call : space.calls)
-    longest = std::max(longest, call.options.front().time_us);
-  return longest;
 }
 
 // The best plan with so many devices for generation; none where none fits, or none takes less than
@@ -76,9 +68,9 @@ Result<std::optional<AheadProposal>> propose_ahead(const PlanningProblem& proble
     return simulate_plan(plan, problem, calibration, {});
   };
   AheadProposal out{options.staleness, step_s, {}};
-  int most = 1;
-  while (2 * most < device_count(problem.cluster)) most *= 2;
-  for (int devices = most; devices >= 1; devices /= 2) {
+  // Most first: what few devices cannot beat is not searched. Some are left for the other calls.
+  const auto most = std::bit_floor(static_cast<unsigned>(device_count(problem.cluster) - 1));
+  for (int devices = static_cast<int>(most); devices >= 1; devices /= 2) {
     const double limit_s = out.ahead ? out.ahead->verdict.step_s : HUGE_VAL;
     BRAID_ASSIGN(auto best, best_with(problem, pricer, judge, options, devices, limit_s));
     if (best && (!out.ahead || best->verdict.step_s < out.ahead->verdict.step_s))

@@ -48,6 +48,10 @@ TEST(Ahead, StaysSynchronousWhereItDoesNotPay) {
   EXPECT_FALSE(proposal->wins());
   EXPECT_THAT(ahead_text(*proposal), HasSubstr("stay synchronous: with rollouts made 2 steps"));
   EXPECT_EQ(ahead_json(*proposal)["pays"], false);
+  AheadCase alone({.algorithm = "grpo", .actor = "qwen2.5-0.5b", .devices = 1, .prompts = 64});
+  const auto nowhere = alone.propose(1);  // no device is left for the other calls
+  ASSERT_TRUE(nowhere);
+  EXPECT_FALSE(nowhere->ahead);
   AheadCase sft({.algorithm = "sft", .actor = "qwen2.5-0.5b", .devices = 2});
   EXPECT_FALSE(sft.propose(1).has_value());
 }

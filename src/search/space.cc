@@ -540,6 +540,13 @@ double field_rate(const PlanSpace& space, const PlanOption& from, const PlanOpti
   return one_node ? rates.inside : rate_between_nodes(rates);
 }
 
+int64_t longest_call_us(const PlanSpace& space) {
+  int64_t longest = 0;
+  for (const CallSpace& call : space.calls)
+    longest = std::max(longest, call.options.front().time_us);
+  return longest;
+}
+
 Result<PlanSpace> make_plan_space(const PlanningProblem& problem, const CallPricer& pricer,
                                   const SpaceOptions& options) {
   PlanSpace space;

@@ -152,6 +152,9 @@ Result<PlanSpace> make_plan_space(const PlanningProblem& problem, const CallPric
 using Choice = std::vector<int>;
 ExecutionPlan plan_of(const PlanSpace& space, const Choice& choice);
 
+// The longest call at its least: no plan of the space takes less, however calls overlap.
+int64_t longest_call_us(const PlanSpace& space);
+
 // The choice that a plan on runs of devices is; what the space lacks of it is added. Errors: what
 // the pricer refuses.
 Result<Choice> include_plan(PlanSpace& space, const ExecutionPlan& plan);

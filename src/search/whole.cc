@@ -236,13 +236,12 @@ bool allows(const PlanParts& parts, const ExecutionPlan& plan) {
 }
 
 int64_t whole_bound_us(const PlanSpace& space, int64_t staleness) {
-  int64_t after_another = space.fixed_us, longest = 0, work = 0;
+  int64_t after_another = space.fixed_us, work = 0;
   for (const std::vector<int>& segment : space.segments) {
     int64_t longest_here = 0, work_here = 0;
     for (const int c : segment) {
       const CallSpace& call = space.calls[c];
       const CallKind kind = space.problem->graph.calls[call.call.value].kind;
-      longest = std::max(longest, call.options.front().time_us);
       if (kind != CallKind::kGenerate && kind != CallKind::kTrainStep) continue;
       longest_here = std::max(longest_here, call.options.front().time_us);
       work_here += call.least_work_us;
@@ -250,7 +249,7 @@ int64_t whole_bound_us(const PlanSpace& space, int64_t staleness) {
     after_another += std::max(longest_here, work_here / space.num_devices());
     work += work_here;
   }
-  const int64_t beside = std::max(longest, work / space.num_devices());
+  const int64_t beside = std::max(longest_call_us(space), work / space.num_devices());
   return staleness > 0 ? std::min(beside, after_another) : after_another;
 }
 
