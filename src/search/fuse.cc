@@ -33,6 +33,15 @@ std::vector<DeviceId> sorted_devices(const CallPlan& call) {
   return out;
 }
 
+// The last stage first: pipelines that run towards each other leave each other's bubbles free.
+DeviceMesh reversed_stages(const DeviceMesh& mesh, int stages) {
+  DeviceMesh out;
+  const size_t each = mesh.devices.size() / stages;
+  for (int stage = stages; stage-- > 0;)
+    for (size_t i = 0; i < each; ++i) out.devices.push_back(mesh.devices[stage * each + i]);
+  return out;
+}
+
 ExecutionPlan woven(ExecutionPlan plan, int64_t units) {
   plan.fusion.train_schedules = true;
   plan.fusion.units = units;
@@ -108,11 +117,10 @@ class FusionSearch {
   std::optional<ExecutionPlan> as_it_is() const {
     ExecutionPlan same = plan_;
     const CallPlan& first = training_entry(same, trains_[0]);
-    CallPlan& second = training_entry(same, trains_[1]);
+    const CallPlan& second = training_entry(same, trains_[1]);
     if (sorted_devices(first) != sorted_devices(second)) return std::nullopt;
     if (std::max(first.strategy.pp, second.strategy.pp) < 2) return std::nullopt;
-    if (first.mesh == second.mesh) second.mesh = reversed_stages(second.mesh, second.strategy.pp);
-    return same;
+    return facing_updates(std::move(same), problem_.graph);
   }
 
   // Both training calls in pipelines on the devices of both, one against the other.
@@ -188,12 +196,13 @@ class FusionSearch {
 
 }  // namespace
 
-DeviceMesh reversed_stages(const DeviceMesh& mesh, int stages) {
-  DeviceMesh out;
-  const size_t each = mesh.devices.size() / stages;
-  for (int stage = stages; stage-- > 0;)
-    for (size_t i = 0; i < each; ++i) out.devices.push_back(mesh.devices[stage * each + i]);
-  return out;
+ExecutionPlan facing_updates(ExecutionPlan plan, const Graph& graph) {
+  const std::vector<std::string> trains = train_calls(graph);
+  if (trains.size() != 2) return plan;
+  const CallPlan& first = training_entry(plan, trains[0]);
+  CallPlan& second = training_entry(plan, trains[1]);
+  if (first.mesh == second.mesh) second.mesh = reversed_stages(second.mesh, second.strategy.pp);
+  return plan;
 }
 
 Result<std::optional<FusionProposal>> propose_fusion(const PlanningProblem& problem,

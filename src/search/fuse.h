@@ -33,9 +33,9 @@ struct FusionProposal {
   bool wins() const { return fused && fused->verdict.step_s < step_s; }
 };
 
-// The devices of a pipeline with the last stage first: pipelines that run towards each other leave
-// each other's bubbles free.
-DeviceMesh reversed_stages(const DeviceMesh& mesh, int stages);
+// The plan whose updates, where both have one mesh, run towards each other: the second has its last
+// stage first.
+ExecutionPlan facing_updates(ExecutionPlan plan, const Graph& graph);
 
 // The same for everybody: (problem, plan, judge, options) decide, not the time. Nothing where the
 // graph has not two training calls. REQUIRES: the plan is valid and step_s is the judge's for it.

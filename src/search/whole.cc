@@ -20,20 +20,6 @@ int64_t samples_of(const PlanningProblem& problem) {
   return problem.workload.prompts * problem.workload.samples_per_prompt;
 }
 
-// The plan with both updates woven as they lie: where they have one mesh, the second's stages in
-// reverse.
-ExecutionPlan with_woven_updates(ExecutionPlan plan, const PlanningProblem& problem) {
-  plan.fusion.train_schedules = true;
-  CallPlan* first = nullptr;
-  for (CallPlan& entry : plan.calls) {
-    if (find_call(problem.graph, entry.call)->kind != CallKind::kTrainStep) continue;
-    if (first != nullptr && entry.mesh == first->mesh)
-      entry.mesh = reversed_stages(entry.mesh, entry.strategy.pp);
-    first = &entry;
-  }
-  return plan;
-}
-
 // The last stage of a pipeline may have the lowest devices, which the evaluator does not price.
 ExecutionPlan with_runs(ExecutionPlan plan) {
   for (CallPlan& entry : plan.calls)
@@ -98,13 +84,12 @@ class WholeSearch {
     };
     BRAID_TRY(edit_fusion(JudgedPlan(out_.plain)));
     BRAID_TRY(edit_fusion(JudgedPlan(out_.woven)));
-    BRAID_ASSIGN(const std::optional<ExecutionPlan> plan, best_in(space_options, handed));
-    if (!plan) return ok_status();
-    BRAID_ASSIGN(Verdict verdict, judge_(*plan));
-    const JudgedPlan best{*plan, std::move(verdict)};
-    BRAID_TRY(edit_fusion(best));
+    BRAID_ASSIGN(std::optional<JudgedPlan> best, best_in(space_options, handed));
+    if (!best) return ok_status();
+    BRAID_ASSIGN(best->verdict, judge_(best->plan));  // as it is without one
+    BRAID_TRY(edit_fusion(*best));
     if (!options_.parts.fused_training) return ok_status();
-    BRAID_ASSIGN(const std::optional<JudgedPlan> woven, weave(best));
+    BRAID_ASSIGN(const std::optional<JudgedPlan> woven, weave(*best));
     return woven ? edit_fusion(*woven) : ok_status();
   }
 
@@ -118,25 +103,22 @@ class WholeSearch {
     };
     present.allowed_role = [](const RolePlan&) { return false; };
     for (const SpaceOptions& narrower : {together, present}) {
-      BRAID_ASSIGN(const std::optional<ExecutionPlan> plan, best_in(narrower, judge_));
-      if (!plan) continue;
-      BRAID_ASSIGN(Verdict verdict, judge_(*plan));
-      if (verdict.step_s < out_.plain.verdict.step_s) out_.plain = {*plan, std::move(verdict)};
+      BRAID_ASSIGN(std::optional<JudgedPlan> best, best_in(narrower, judge_));
+      if (best && best->verdict.step_s < out_.plain.verdict.step_s) out_.plain = *std::move(best);
     }
     return ok_status();
   }
 
   // None: no plan fits.
-  Result<std::optional<ExecutionPlan>> best_in(const SpaceOptions& space_options,
-                                               const Judge& judge) {
-    std::optional<ExecutionPlan> none;
+  Result<std::optional<JudgedPlan>> best_in(const SpaceOptions& space_options, const Judge& judge) {
+    std::optional<JudgedPlan> none;
     auto space = make_plan_space(problem_, pricer_, space_options);
     if (space.status().code() == Code::kInfeasible) return none;
     BRAID_TRY(space.status());
     const auto found = search_plans(*space, options_.search, judge);
     if (found.status().code() == Code::kInfeasible) return none;
     BRAID_TRY(found.status());
-    return std::optional(fastest_of(found->judged).plan);
+    return std::optional(fastest_of(found->judged));
   }
 
   // Of a plan that cannot hand over.
@@ -212,7 +194,11 @@ std::vector<ExecutionPlan> fusion_edits(const ExecutionPlan& plan, const Plannin
   const auto keep = [&](ExecutionPlan edited) {
     if (!(edited == plan) && validate(edited, problem).ok()) out.push_back(std::move(edited));
   };
-  if (parts.fused_training && !plan.fusion.train_schedules) keep(with_woven_updates(plan, problem));
+  if (parts.fused_training && !plan.fusion.train_schedules) {
+    ExecutionPlan woven = facing_updates(plan, problem.graph);
+    woven.fusion.train_schedules = true;
+    keep(std::move(woven));
+  }
   if (plan.fusion.train_schedules) {
     ExecutionPlan apart = plan;
     apart.fusion.train_schedules = false;
