@@ -22,7 +22,7 @@ NOBODY = 65534
 PLAN = ROOT / "examples/plans/ppo_7b_8gpu.yaml"
 PYTHON = os.environ.get("BRAID_SYSTEM_PYTHON", "/usr/bin/python3")  # one that an ordinary user may start
 LIMIT_S = 600
-TIMES = re.compile(r"in [0-9.]+ s$", re.M)
+TIMES = re.compile(r"in [0-9.]+ (s|ms|us)$", re.M)
 
 
 class Place:
