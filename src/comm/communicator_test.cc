@@ -214,8 +214,12 @@ RANK_TEST(Communicator, WhatOneRankSettlesHoldsForAll, 4) {
   ASSERT_TRUE((*world.everyone())->barrier("all have settled").ok());
   std::map<std::string, std::string> all = {{"who", *first}};
   for (int rank = 0; rank < 4; ++rank) all[cat("of rank ", rank)] = cat("of rank ", rank);
-  EXPECT_EQ(*world.all_settled("list"), all);
-  EXPECT_TRUE(world.all_settled("another")->empty());
+  const auto listed = world.settled_behind("list", 0), rest = world.settled_behind("list", 3);
+  EXPECT_EQ((std::map<std::string, std::string>(listed->begin(), listed->end())), all);
+  EXPECT_TRUE(std::equal(rest->begin(), rest->end(), listed->begin() + 3, listed->end()));
+  EXPECT_EQ(rest->size(), 2u);
+  EXPECT_TRUE(world.settled_behind("list", 5)->empty());
+  EXPECT_TRUE(world.settled_behind("another", 0)->empty());
   // The store goes with rank 0.
   ASSERT_TRUE((*world.everyone())->barrier("all have read").ok());
 }

@@ -257,21 +257,17 @@ Result<std::string> World::settle(const std::string& list, const std::string& na
   return store_->set_once(settled_key(list, name), value);
 }
 
-Result<std::map<std::string, std::string>> World::all_settled(const std::string& list) {
-  std::map<std::string, std::string> out;
+Result<std::vector<std::pair<std::string, std::string>>> World::settled_behind(
+    const std::string& list, int64_t seen) {
+  std::vector<std::pair<std::string, std::string>> out;
   if (world_size() == 1) return out;
   BRAID_ASSIGN(const int64_t count, store_->add(settled_key(list, "#"), 0));
-  std::vector<std::string> keys;
-  for (int64_t i = 1; i <= count; ++i) keys.push_back(settled_key(list, cat("#", i)));
-  BRAID_ASSIGN(const auto names, store_->look(keys));
-  keys.clear();
-  for (const auto& name : names)
-    if (name) keys.push_back(settled_key(list, *name));
-  BRAID_ASSIGN(const auto values, store_->look(keys));
-  for (size_t i = 0, at = 0; i < names.size(); ++i) {
-    if (!names[i]) continue;
-    if (values[at]) out[*names[i]] = *values[at];
-    ++at;
+  for (int64_t number = seen + 1; number <= count; ++number) {
+    BRAID_ASSIGN(const auto name, store_->look({settled_key(list, cat("#", number))}));
+    if (!name.front()) break;  // on its way
+    BRAID_ASSIGN(const auto value, settled(list, *name.front()));
+    if (!value) break;
+    out.emplace_back(*name.front(), *value);
   }
   return out;
 }

@@ -59,11 +59,13 @@ class World {
 
   // Entries that the job decides once: of a name in a list the value that a rank gave first holds
   // for all. settled() is it, where there is one; settle() gives it, and is first where nobody was;
-  // all_settled() are those of the list so far. Any rank, whenever it likes.
+  // settled_behind() are those of the list, in the order they came, behind the first `seen`. Any
+  // rank, whenever it likes.
   Result<std::optional<std::string>> settled(const std::string& list, const std::string& name);
   Result<std::string> settle(const std::string& list, const std::string& name,
                              const std::string& value);
-  Result<std::map<std::string, std::string>> all_settled(const std::string& list);
+  Result<std::vector<std::pair<std::string, std::string>>> settled_behind(const std::string& list,
+                                                                          int64_t seen);
 
   // The communicator of these ranks, in this order, under this name, connected on the first call by
   // all members; valid as long as the world. Two groups of equal ranks with different names are

@@ -1,7 +1,7 @@
 #include "run/kernel_choices.h"
 
-#include <map>
-#include <optional>
+#include <iterator>
+#include <utility>
 
 #include "base/json.h"
 #include "base/log.h"
@@ -30,48 +30,22 @@ Result<std::string> earlier_choices(const Config& config) {
   return path_exists(path) ? read_file(path) : Result<std::string>(std::string());
 }
 
-class OfJob : public ChoiceAgreement {
- public:
-  explicit OfJob(World& world) : world_(world) {}
-
-  std::optional<std::string> known(const std::string& shape) override {
-    auto found = world_.settled(kList, shape);
-    if (!found.ok()) throw CommunicationFailure(found.status());
-    return *std::move(found);
-  }
-
-  std::string settle(const std::string& shape, const std::string& library) override {
-    auto settled = world_.settle(kList, shape, library);
-    if (!settled.ok()) throw CommunicationFailure(settled.status());
-    return *std::move(settled);
-  }
-
-  // A store that is gone ends the job soon; what this rank knows can still be saved.
-  std::map<std::string, std::string> all() override {
-    auto all = world_.all_settled(kList);
-    return all.ok() ? *std::move(all) : std::map<std::string, std::string>();
-  }
-
- private:
-  World& world_;
-};
-
 }  // namespace
 
 Result<std::unique_ptr<KernelChoices>> KernelChoices::begin(const Config& config, World* world) {
-  std::unique_ptr<KernelChoices> out(new KernelChoices);
   const bool alone = world == nullptr || world->world_size() == 1;
+  const bool leads = alone || world->global_rank() == 0;
+  std::unique_ptr<KernelChoices> out(new KernelChoices(alone ? nullptr : world));
   std::string choices;
-  if (alone || world->global_rank() == 0) {
+  if (leads) {
     BRAID_ASSIGN(choices, earlier_choices(config));
   }
   Status taken = set_matrix_choices(choices);
   if (!alone) {
-    if (world->global_rank() == 0) take_cached_choices();
+    if (leads) take_cached_choices();
     BRAID_ASSIGN(choices, world->told_by_first("its matrix libraries", matrix_choices()));
-    if (world->global_rank() != 0) taken = set_matrix_choices(choices);
-    out->agreement_ = std::make_unique<OfJob>(*world);
-    make_choices_with(out->agreement_.get());
+    if (!leads) taken = set_matrix_choices(choices);
+    make_choices_with(out.get());
   }
   if (!taken.ok())
     log_warning(
@@ -82,7 +56,26 @@ Result<std::unique_ptr<KernelChoices>> KernelChoices::begin(const Config& config
 }
 
 KernelChoices::~KernelChoices() {
-  if (agreement_ != nullptr) make_choices_with(nullptr);
+  if (world_ != nullptr) make_choices_with(nullptr);
+}
+
+std::optional<std::string> KernelChoices::known(const std::string& shape) {
+  auto found = world_->settled(kList, shape);
+  if (!found.ok()) throw CommunicationFailure(found.status());
+  return *std::move(found);
+}
+
+std::string KernelChoices::settle(const std::string& shape, const std::string& library) {
+  auto settled = world_->settle(kList, shape, library);
+  if (!settled.ok()) throw CommunicationFailure(settled.status());
+  return *std::move(settled);
+}
+
+// A store that is gone ends the job soon; what this rank knows can still be saved.
+std::map<std::string, std::string> KernelChoices::all() {
+  const auto further = world_->settled_behind(kList, std::ssize(settled_));
+  if (further.ok()) settled_.insert(further->begin(), further->end());
+  return settled_;
 }
 
 Status save_kernel_choices(const Config& config) {

@@ -28,6 +28,8 @@
 #include <gtest/gtest.h>
 #include <torch/csrc/autograd/autograd.h>
 
+#include <cstdlib>
+
 #include "base/text.h"
 #include "device/tensor_memory.h"
 #include "nn/kernels/choice.h"
@@ -401,28 +403,36 @@ class SettledElsewhere : public ChoiceAgreement {
     return found == choices_.end() ? std::optional<std::string>() : found->second;
   }
   std::string settle(const std::string& shape, const std::string& library) override {
-    return choices_.emplace(shape, shape == "f32 33 17" ? "default" : library).first->second;
+    return choices_.emplace(shape, shape == "f32 35 19" ? "default" : library).first->second;
   }
   std::map<std::string, std::string> all() override { return choices_; }
 
  private:
-  std::map<std::string, std::string> choices_ = {{"f32 17 33", "default"},
-                                                 {"f32 17 34", "nowhere"}};
+  std::map<std::string, std::string> choices_ = {{"f32 19 35", "default"},
+                                                 {"f32 19 36", "nowhere"}};
 };
 
+// Without a cache: what an earlier run of the test chose would be in it.
 TEST_F(KernelTest, RanksTakeTheChoicesOfTheirJob) {
+  const char* const folder = std::getenv("BRAID_CACHE_DIR");
+  const std::string before = folder == nullptr ? "" : folder;
+  ::setenv("BRAID_CACHE_DIR", "/dev/null/no-cache", 1);
   SettledElsewhere job;
   make_choices_with(&job);
-  EXPECT_EQ(matrix_library({17, 33, at::kFloat}), MatrixLibrary::kDefault);  // known before
-  EXPECT_EQ(matrix_library({33, 17, at::kFloat}), MatrixLibrary::kDefault);  // lost the race
-  const MatrixLibrary own = matrix_library({34, 17, at::kFloat});
-  EXPECT_EQ(matrix_choices().find("f32 17 34 nowhere") == std::string::npos, false);
+  EXPECT_EQ(matrix_library({19, 35, at::kFloat}), MatrixLibrary::kDefault);  // known before
+  EXPECT_EQ(matrix_library({35, 19, at::kFloat}), MatrixLibrary::kDefault);  // lost the race
+  const MatrixLibrary own = matrix_library({36, 19, at::kFloat});
+  EXPECT_EQ(matrix_choices().find("f32 19 36 nowhere") == std::string::npos, false);
   ::testing::internal::CaptureStderr();
-  matrix_library({17, 34, at::kFloat});  // this rank's own
-  EXPECT_NE(::testing::internal::GetCapturedStderr().find("'f32 17 34 nowhere'"),
+  matrix_library({19, 36, at::kFloat});  // this rank's own
+  EXPECT_NE(::testing::internal::GetCapturedStderr().find("'f32 19 36 nowhere'"),
             std::string::npos);
   make_choices_with(nullptr);
-  EXPECT_EQ(matrix_library({34, 17, at::kFloat}), own);
+  EXPECT_EQ(matrix_library({36, 19, at::kFloat}), own);
+  if (folder == nullptr)
+    ::unsetenv("BRAID_CACHE_DIR");
+  else
+    ::setenv("BRAID_CACHE_DIR", before.c_str(), 1);
 }
 
 TEST_F(KernelTest, MatrixChoicesAreKeptAndTakenOver) {
