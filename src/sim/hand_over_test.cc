@@ -153,5 +153,35 @@ TEST(HandOverPrices, ScoringHidesBehindTheTail) {
   std::printf("scored after %.2f s, handed over %.2f s\n", apart.scored, best.scored);
 }
 
+// Where all but the generation is on half of the devices, replicas there have room for their own
+// longest sample alone, and may go on with longer ones of the others.
+TEST(HandOverPrices, ReplicasHaveRoomForTheLongestThatTheyTake) {
+  PlanningProblem problem = make_test_problem({.actor = "qwen2.5-7b",
+                                               .critic = "qwen2.5-7b",
+                                               .gpu = "a100-40g",
+                                               .prompts = 32,
+                                               .prompt_tokens = 64,
+                                               .response_tokens = 256});
+  problem.workload.response.kind = LengthDistribution::Kind::kLognormal;
+  problem.workload.response.sigma = 1;
+  problem.workload.response.longest = 8192;
+  ExecutionPlan plan = uniform_plan(problem, 8, 1, 1);
+  for (CallPlan& call : plan.calls) {
+    if (call.call == "generate") continue;
+    call.mesh = *contiguous_mesh(problem.cluster, 0, 4);
+    call.strategy.dp = 4;
+  }
+  for (const int64_t below : {4, 8, 16}) {
+    plan.fusion.migrate_below_samples = below;
+    const auto program = compile(plan, problem);
+    ASSERT_TRUE(program.ok()) << program.status().message();
+    for (uint64_t seed = 1; seed <= 10; ++seed) {
+      SimOptions options;
+      options.seed = seed;
+      EXPECT_TRUE(simulate(*program, problem, committed_calibration(), options).ok()) << seed;
+    }
+  }
+}
+
 }  // namespace
 }  // namespace braid::inline sim

@@ -237,8 +237,10 @@ int64_t StepPrices::cache_budget(CallId id, int dp_rank,
 ReplicaRequests StepPrices::replica_requests(CallId call, int dp_rank, SamplePart part) const {
   ReplicaRequests out;
   out.requests = requests(call, dp_rank, part);
-  const bool late = part == SamplePart::kLate;
-  out.budget_tokens = cache_budget(call, dp_rank, late ? requests(call, dp_rank) : out.requests);
+  out.budget_tokens = cache_budget(call, dp_rank, out.requests);
+  // A replica that takes samples over has the room that its engine opened with, and more where one of them is longer.
+  if (part == SamplePart::kLate)
+    out.budget_tokens = std::max(out.budget_tokens, cache_budget(call, dp_rank, requests(call, dp_rank)));
   if (part == SamplePart::kEarly) out.most_rounds = handed_->rounds[dp_rank];
   return out;
 }
