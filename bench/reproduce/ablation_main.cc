@@ -4,7 +4,6 @@
 #include <cmath>
 #include <cstdio>
 #include <cstdlib>
-#include <ctime>
 
 #include "ablation.h"
 #include "base/text.h"
@@ -21,8 +20,6 @@ struct AblationRow {
   AblationResult result;
   double gain() const { return result.best_system_s() / result.ours.verdict.step_s; }
 };
-
-double processor_s() { return static_cast<double>(std::clock()) / CLOCKS_PER_SEC; }
 
 std::vector<std::string> names_of(const AblationPoint& point) {
   return {point.algorithm, point.model, cat(point.gpus), point.long_responses ? "long" : "short"};

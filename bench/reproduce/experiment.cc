@@ -2,6 +2,7 @@
 
 #include <cmath>
 #include <cstdio>
+#include <ctime>
 
 #include "base/text.h"
 #include "plan/make_problem.h"
@@ -101,6 +102,8 @@ double call_seconds(const PlanningProblem& problem, const Verdict& verdict, Call
   }
   return sum;
 }
+
+double processor_s() { return static_cast<double>(std::clock()) / CLOCKS_PER_SEC; }
 
 void print_row(const std::vector<std::string>& cells) {
   std::printf("| %s |\n", join(cells, " | ").c_str());

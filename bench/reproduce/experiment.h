@@ -58,6 +58,9 @@ Result<PlannedStep> best_plan_on(const PlanningProblem& problem, const Calibrati
 // Seconds of calls of a kind, summed.
 double call_seconds(const PlanningProblem& problem, const Verdict& verdict, CallKind kind);
 
+// Seconds of a processor that this process has taken.
+double processor_s();
+
 // One line of a Markdown table; a header prints the rule under it too.
 void print_row(const std::vector<std::string>& cells);
 void print_header(const std::vector<std::string>& cells);

@@ -6,8 +6,8 @@
 #include <algorithm>
 #include <cstdio>
 #include <cstdlib>
-#include <ctime>
 
+#include "experiment.h"
 #include "fuse/classic.h"
 #include "fuse/fuse.h"
 #include "fuse/published_instances.h"
@@ -23,8 +23,6 @@ struct Setting {
   double annealing_s = 5;
 };
 
-double processor_s() { return double(std::clock()) / CLOCKS_PER_SEC; }
-
 struct Worst {
   double makespan = 0;
   double peak = 0;
@@ -32,12 +30,12 @@ struct Worst {
   bool proven = true;
 };
 
-Worst search(const PublishedInstance& instance, const Setting& setting) {
+Worst worst_search(const PublishedInstance& instance, const Setting& setting) {
   constexpr double kRounding = 1e-6;
   Worst worst;
   for (int seed = 1; seed <= setting.seeds; ++seed) {
-    const double begin = processor_s();
-    const auto elapsed_s = [&] { return (processor_s() - begin) / setting.threads; };
+    const double begin = reproduce::processor_s();
+    const auto elapsed_s = [&] { return (reproduce::processor_s() - begin) / setting.threads; };
     bool enough = false;
     FuseOptions options;
     options.objective = FuseObjective::kMemory;
@@ -63,9 +61,9 @@ double annealed_makespan(const PublishedInstance& instance, double seconds) {
   constexpr int64_t kTrial = 2000;
   const OpGraph graph = compile_ops(problem_of(instance));
   RandomStream random(1, 0);
-  const double begin = processor_s();
+  const double begin = reproduce::processor_s();
   published_annealing(graph, {.steps = kTrial}, random);
-  const double step_s = std::max(1e-9, (processor_s() - begin) / double(kTrial));
+  const double step_s = std::max(1e-9, (reproduce::processor_s() - begin) / double(kTrial));
   const auto steps = static_cast<int64_t>(seconds / step_s);
   return earliest_starts(graph, published_annealing(graph, {.steps = steps}, random)).makespan;
 }
@@ -84,7 +82,7 @@ int main(int argc, char** argv) {
               "greedy", "annealing", "authors", "peak", "s", "ours", "peak", "s", "proven");
   for (const PublishedInstance& one : published_instances()) {
     const double annealed = annealed_makespan(one, setting.annealing_s);
-    const Worst ours = search(one, setting);
+    const Worst ours = worst_search(one, setting);
     std::printf("%-6s %-8s %6g | %7g %9g | %7g %7.2f %7g | %7g %7.2f %7.2f %s\n", one.name,
                 one.models, one.bound, one.greedy_makespan, annealed, one.makespan, one.peak,
                 one.wall_s, ours.makespan, ours.peak, ours.seconds, ours.proven ? "yes" : "no");

@@ -1,9 +1,9 @@
 #include "emulate/rank_use.h"
 
 #include <ATen/ops/zeros.h>
-#include <sys/resource.h>
 
 #include <algorithm>
+#include <ctime>
 #include <filesystem>
 #include <iterator>
 
@@ -11,10 +11,6 @@
 
 namespace braid::inline emulate {
 namespace {
-
-double seconds_of(const timeval& time) {
-  return static_cast<double>(time.tv_sec) + static_cast<double>(time.tv_usec) * 1e-6;
-}
 
 double open_files() {
   std::error_code error;
@@ -34,9 +30,7 @@ RankUse use_so_far(const World& world) {
   out.store_requests = static_cast<double>(world.store_requests());
   out.open_files = open_files();
   out.peak_bytes = static_cast<double>(peak_memory_bytes());
-  rusage usage{};
-  ::getrusage(RUSAGE_SELF, &usage);
-  out.cpu_s = seconds_of(usage.ru_utime) + seconds_of(usage.ru_stime);
+  out.cpu_s = static_cast<double>(std::clock()) / CLOCKS_PER_SEC;
   return out;
 }
 

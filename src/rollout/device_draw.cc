@@ -11,8 +11,10 @@
 #include <cmath>
 #include <numeric>
 
+#include "base/ceil_div.h"
 #include "base/rng.h"
 #include "device/device_copy.h"
+#include "rollout/token_weights.h"
 
 namespace braid::inline rollout {
 namespace {
@@ -29,29 +31,9 @@ at::Tensor probabilities(const std::vector<DrawRow>& rows, const at::Tensor& log
   const bool all_one = std::all_of(inverse.begin(), inverse.end(), [](float x) { return x == 1; });
   const at::Tensor z =
       all_one ? logits : logits * to_device(at::tensor(inverse).unsqueeze(1), logits.device());
-  const int64_t blocks = (logits.size(1) + kDrawBlock - 1) / kDrawBlock;
+  const int64_t blocks = ceil_div(logits.size(1), kDrawBlock);
   return at::constant_pad_nd(at::softmax(z, 1), {0, blocks * kDrawBlock - logits.size(1)})
       .view({logits.size(0), blocks, kDrawBlock});
-}
-
-// A place in a row's running sum.
-struct Place {
-  int64_t index = -1;
-  double below = 0;  // the sum before it
-};
-
-// The first of `count` numbers at which the running sum from `below` on passes `target`, or the
-// last above 0.
-template <typename Number>
-Place place_at(const Number* numbers, int64_t count, double below, double target) {
-  Place out{-1, below};
-  for (int64_t i = 0; i < count; ++i) {
-    if (!(numbers[i] > 0)) continue;
-    out = {i, below};
-    below += numbers[i];
-    if (below > target) break;
-  }
-  return out;
 }
 
 // What the host knows of a row: of the sums of its blocks their sum, and which block the token is
@@ -59,7 +41,7 @@ Place place_at(const Number* numbers, int64_t count, double below, double target
 struct RowSums {
   double sum = 0, target = 0;
   int64_t best = 0;  // token
-  Place block;
+  WeightPlace block;
 
   bool is_sound() const { return sum > 0 && block.index >= 0; }
 };
@@ -72,8 +54,8 @@ RowSums read_sums(const DrawRow& row, const double* told, int64_t blocks) {
   const SamplingContext& context = row.context;
   out.target =
       random_unit(row.options->seed, context.sample, context.response_ids->size()) * out.sum;
-  out.block =
-      is_greedy(row) ? Place{out.best / kDrawBlock, 0} : place_at(told, blocks, 0, out.target);
+  out.block = is_greedy(row) ? WeightPlace{out.best / kDrawBlock, 0}
+                             : place_at(told, blocks, 0, out.target);
   return out;
 }
 

@@ -113,19 +113,6 @@ SampledToken greedy(float* logits, int64_t vocab) {
   return {static_cast<int32_t>(best), static_cast<float>(-std::log(sum))};
 }
 
-// The first token at which the running sum of weights passes `target`, or the last with a weight.
-int64_t token_at(const float* weights, int64_t vocab, double target) {
-  double below = 0;
-  int64_t token = -1;
-  for (int64_t i = 0; i < vocab; ++i) {
-    if (weights[i] == 0) continue;
-    token = i;
-    below += weights[i];
-    if (below > target) break;
-  }
-  return token;
-}
-
 }  // namespace
 
 Status check_sampling(const SamplingOptions& options, int64_t vocab) {
@@ -169,7 +156,7 @@ Result<SampledToken> sample_token(float* logits, int64_t vocab, const SamplingOp
     sum = truncate(logits, vocab, sum, options);
   const double target =
       random_unit(options.seed, context.sample, context.response_ids->size()) * sum;
-  const int64_t token = token_at(logits, vocab, target);
+  const int64_t token = place_at(logits, vocab, 0, target).index;
   const double logprob = std::log(static_cast<double>(logits[token])) - std::log(sum);
   return SampledToken{static_cast<int32_t>(token), static_cast<float>(logprob)};
 }

@@ -31,6 +31,25 @@ void weigh(float* logits, int64_t begin, int64_t count, int64_t vocab, float top
 double sum_blocks(const float* weights, int64_t begin, int64_t end, int64_t vocab,
                   WeightLanes* lanes);
 
+// A place in the running sum of weights: a token, and the sum before it.
+struct WeightPlace {
+  int64_t index = -1;
+  double below = 0;
+};
+// The first of `count` weights at which the running sum from `below` on passes `target`, or the
+// last one above 0; -1 where none is.
+template <typename Number>
+WeightPlace place_at(const Number* weights, int64_t count, double below, double target) {
+  WeightPlace out{-1, below};
+  for (int64_t i = 0; i < count; ++i) {
+    if (!(weights[i] > 0)) continue;
+    out = {i, below};
+    below += weights[i];
+    if (below > target) break;
+  }
+  return out;
+}
+
 // Order of truncation: by weight, equal ones by id.
 struct WeighedToken {
   int64_t token = 0;

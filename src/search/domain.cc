@@ -4,6 +4,7 @@
 #include <numeric>
 #include <utility>
 
+#include "base/ceil_div.h"
 #include "optimize/descent.h"
 
 namespace braid::inline search {
@@ -32,8 +33,6 @@ void put(const PlanSpace& space, Assignment& plan, int coordinate, int value) {
     plan.stay[coordinate - calls] = value;
   }
 }
-
-int64_t ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }
 
 int64_t sum(const std::vector<int64_t>& values) {
   return std::accumulate(values.begin(), values.end(), int64_t{0});

@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <numeric>
 
+#include "base/ceil_div.h"
 #include "base/text.h"
 #include "foreign/verl/verl.h"
 #include "plan/plan_text.h"
@@ -22,8 +23,6 @@ struct Exporter {
   }
   void lose(const std::string& what) { lost.push_back(what); }
 };
-
-int64_t ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }
 
 void export_micro_batches(const Strategy& from, int64_t samples, int64_t* size, bool* dynamic,
                           int64_t* tokens) {

@@ -11,6 +11,7 @@
 #include <type_traits>
 #include <vector>
 
+#include "base/ceil_div.h"
 #include "nn/kernels/attention_tiles.h"
 #include "nn/kernels/kernels.h"
 
@@ -18,8 +19,6 @@ namespace braid::inline nn::attention_items {
 
 using tiles::kKeys;
 using tiles::kTileRows;
-
-inline int64_t round_up(int64_t value, int64_t step) { return (value + step - 1) / step * step; }
 
 // Sizes of one call of attention(), as in kernels.h; `padded` is the depth that tiles work on.
 struct Shape {

@@ -13,6 +13,7 @@
 #include <limits>
 #include <tuple>
 
+#include "base/ceil_div.h"
 #include "device/device_copy.h"
 
 namespace braid::inline nn {
@@ -131,8 +132,6 @@ std::vector<int64_t> page_numbers(const Rectangle& of, int64_t pages, const Atte
   return out;
 }
 
-int64_t rounded_up(int64_t count, int64_t unit) { return (count + unit - 1) / unit * unit; }
-
 // [B, 1, Q, L]. A query that is padding sees what the last of its sequence sees.
 at::Tensor bias_of(const PaddedGroup& group, const at::Tensor& cached_B, const at::Tensor& length_B,
                    const PaddedBatch& batch) {
@@ -182,7 +181,7 @@ PaddedGroup empty_group(const Rectangle& of, const AttentionBatch& batch) {
   out.queries = of.queries;
   out.whole = of.members.front().whole;
   const int64_t unit = batch.page_tables.empty() ? kKeyMultiple : kPageTokens;
-  out.keys = out.whole ? of.keys : rounded_up(of.keys, unit);
+  out.keys = out.whole ? of.keys : round_up(of.keys, unit);
   return out;
 }
 
