@@ -75,12 +75,9 @@ struct AlgorithmOptions {
 template <class V>
 void visit(V& v, AlgorithmOptions& o) {
   v("name", o.name,
-    "ppo | grpo | dapo | dr_grpo | gspo | cispo | rloo | reinforce | reinforce_plus_plus | "
+    "ppo | grpo | dapo | dr_grpo | gspo | cispo | rloo | remax | reinforce | reinforce_plus_plus | "
     "reinforce_plus_plus_baseline | dpo | orpo | online_dpo | kto | distill | sft | rm "
-    "(docs/algorithms.md); "
-    "the "
-    "defaults below, and "
-    "reward_total.overlong_buffer, depend on it",
+    "(docs/algorithms.md); the defaults below, and reward_total.overlong_buffer, depend on it",
     key::priced, key::read_always);
   v("gamma", o.gamma, "discount per token", between(0, 1), key::read_if(ReadIf::kDiscounts));
   v("lam", o.lam, "GAE lambda (Schulman et al., 2016)", between(0, 1),
