@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
-"""Wraps the running text of Markdown pages at 100 columns. Tables, blocks, comments, headings, indented lines and what a command prints
-(tools/check_outputs.py) stay; code in backticks is not broken.
+"""Wraps the running text of Markdown pages at 100 columns. Tables, blocks, comments, headings, lines indented by four or more than their
+list item and what a command prints (tools/check_outputs.py) stay; code in backticks is not broken.
 
-Usage: wrap_pages.py PAGE...
+Usage: wrap_pages.py [--check] PAGE...
 """
 import re
 import sys
@@ -11,31 +11,53 @@ from pathlib import Path
 WIDTH = 100
 FENCE = re.compile(r"^ *```")
 PRINTED = re.compile(r"^<!-- (slow )?text: ")
-ITEM = re.compile(r"^( {0,3})([*+-]|\d+\.) +(?=\S)")
-STAYS = re.compile(r"^(#|\||>|<|!\[|\s*$|    |\t)")
+ITEM = re.compile(r"^ *([*+-]|\d+\.) +(?=\S)")
+STAYS = re.compile(r"^(#|\||>|<|!\[|\s*$|\t)")
 BEGINS_SOMETHING = re.compile(r"^([*+-]|\d+[.)]|#+|[|>].*)$")  # a word that must not stand first in a line
 WORD = re.compile(r"(?:`[^`\n]*`|\S)+")
 
 
 def wrapped(text, first, rest):
     """The words of a paragraph in lines of WIDTH columns; `first` and `rest`: what lines begin with."""
-    lines, line = [], first
+    words = []
     for word in WORD.findall(text):
+        if words and BEGINS_SOMETHING.match(word):
+            words[-1] += " " + word
+        else:
+            words.append(word)
+    lines, line = [], first
+    for word in words:
         empty = line in (first, rest)
-        if not empty and len(line) + 1 + len(word) > WIDTH and not BEGINS_SOMETHING.match(word):
+        if not empty and len(line) + 1 + len(word) > WIDTH:
             lines.append(line)
             line, empty = rest, True
         line += word if empty else " " + word
     return [*lines, line]
 
 
+def is_code(line, items):
+    """Whether a line is indented code. `items`: the columns where the text of the open list items begins, which a line closes or opens."""
+    if not line.strip():
+        return False
+    indent = len(line) - len(line.lstrip(" "))
+    while items and indent < items[-1]:
+        items.pop()
+    if indent - (items[-1] if items else 0) >= 4:
+        return True
+    item = ITEM.match(line)
+    if item:
+        items.append(len(item[0]))
+    return False
+
+
 def paragraphs(lines):
     """Yields (lines, whether they are a paragraph)."""
-    held, fenced, comment, printed = [], False, False, False
+    held, items, fenced, comment, printed = [], [], False, False, False
     for line in lines:
         fence = bool(FENCE.match(line))
         printed = (printed or bool(PRINTED.match(line))) and line != "<!-- end -->"
-        stays = fenced or fence or comment or printed or bool(STAYS.match(line)) or line.lstrip().startswith("<!--")
+        code = not (fenced or comment or printed) and is_code(line, items)
+        stays = fenced or fence or comment or printed or code or bool(STAYS.match(line)) or line.lstrip().startswith("<!--")
         if line.lstrip().startswith("<!--") or comment:
             comment = "-->" not in line
         if held and (stays or ITEM.match(line)):
