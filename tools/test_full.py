@@ -1,7 +1,8 @@
 #!/usr/bin/env python3
-"""The full test tier: every test program without sampling (BRAID_TEST_FULL=1), the learning runs and the lint, each a suite
-that writes docs/evidence/SUITE.json with commit, command, number of cases, seconds and failures. A suite whose evidence is of this
-commit and clean is not run again, so an interrupted run goes on where it stopped. Usage: test_full.py BUILD [SUITE ...]"""
+"""The full test tier: every test program without sampling (BRAID_TEST_FULL=1), the learning runs, the outputs of pages (slow ones
+too) and the lint, each a suite that writes docs/evidence/SUITE.json with commit, command, number of cases, seconds and failures. A
+suite whose evidence is of this commit and clean is not run again, so an interrupted run goes on where it stopped.
+Usage: test_full.py BUILD [SUITE ...]"""
 import json
 import os
 import subprocess
@@ -86,6 +87,8 @@ def suites(build):
     dist = (f"make dist BUILD={build} && tools/check_dist.py planner dist/braid-*-linux-$(uname -m) {build}/braid && "
             f"tools/check_dist.py wheel dist/braid_engine-*.whl {build}/braid")
     found["dist"] = (dist.replace(f"{build}", "build"), lambda: run_command(["bash", "-c", dist]))
+    docs = ["python3", "tools/check_outputs.py", str(build / "braid"), "--all"]
+    found["docs"] = ("python3 tools/check_outputs.py build/braid --all", lambda: run_command(docs))
     found["lint"] = ("make lint", lambda: run_command(["make", "lint"]))
     return found
 
