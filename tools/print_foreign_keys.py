@@ -39,7 +39,7 @@ EXAMPLES = {
     "strength_of_reference": ["0.04"], "loss_aggregation": ["grpo", "dapo", "dr_grpo"], "ratio_level": ["sequence"],
     "sync_of_reference": ["true"], "mix_of_reference": ["0.6"], "group_normalization": ["true", "false"],
     "kl_estimator": ["low_var_kl"], "kl_in_loss": ["true"], "kl_in_reward": ["true"], "schedule": ["constant_with_warmup", "cosine"],
-    "dtype": ["bfloat16", "float16"], "half_precision": ["true"], "truncation": ["left", "true"], "to_chat": ["true"],
+    "dtype": ["bfloat16", "float16"], "kept_dtype": ["bfloat16", "float32"], "half_precision": ["true"], "truncation": ["left", "true"], "to_chat": ["true"],
     "learned_turns": ["true"], "template_argument": ["false"], "reward_model_entry": ["my/reward"],
     "reward_url": ["http://node7:5000/score"], "reward_function": ["my_rewards.py"], "resume": ["true", "disable"],
     "save_strategy": ["no", "best"], "eval_strategy": ["no"], "buffer_switch": ["false"], "cpu_switch": ["true"],

@@ -27,6 +27,25 @@ TEST_F(ConvertCommand, ALaunchScriptBecomesAConfigurationThatIsRead) {
   EXPECT_THAT(*read_file(out), HasSubstr("samples_per_prompt: 5  # actor_rollout_ref.rollout.n\n"));
 }
 
+// What the script says of micro-batches and recomputation counts under the plan of its layout.
+TEST_F(ConvertCommand, ThePlanOfAConversionOverrulesNothingOfIt) {
+  for (const auto& [framework, script] :
+       {std::pair("verl", "verl_grpo_8b.sh"), std::pair("openrlhf", "openrlhf_ppo_8b.sh")}) {
+    const std::string out = join_path(folder_, cat(framework, ".yaml"));
+    const CommandOutcome made = run_braid(cat("config --from ", framework, " --read-script text ",
+                                              "--out ", out, " examples/plans/", script));
+    ASSERT_EQ(made.exit_code, 0) << made.output;
+    EXPECT_THAT(*read_file(out), HasSubstr("parallel:\n"));
+    EXPECT_THAT(*read_file(out), HasSubstr("  recompute: full  # "));
+    const CommandOutcome run = run_braid(
+        cat("train ", out, " --smoke --dry-run data.train=task:sort_digits data.eval= ",
+            "data.prompt_key=prompt data.prompt_format=text reward='[{type: rule, rule: exact}]' ",
+            "run.dir=", folder_, " run.name=", framework));
+    EXPECT_EQ(run.exit_code, 0) << run.output;
+    EXPECT_THAT(run.output, Not(HasSubstr("overrules")));
+  }
+}
+
 TEST_F(ConvertCommand, OfTrlTakesTheTrainerFromTheCommandLine) {
   const std::string file = write("sft.yaml", "learning_rate: 1.0e-5\nmax_steps: 10\n");
   const CommandOutcome refused = run_braid("config --from trl " + file);

@@ -200,6 +200,27 @@ void drop_equal_defaults(const ConvertOptions& options, YamlNode* config) {
   if (usual.ok()) drop_equal(usual->resolved, config);
 }
 
+// A layout makes a plan, and a plan says of its calls what train.* says of a run without one: the
+// two keys move into `parallel`, where they count, so that each value stands once.
+void move_into_plan(YamlNode* config) {
+  if (config->find("parallel") == nullptr && config->find("placement") == nullptr) return;
+  YamlNode* train = config->find("train");
+  if (train == nullptr) return;
+  for (const char* key : {"micro_tokens", "recompute"}) {
+    const YamlNode* said = train->find(key);
+    if (said == nullptr) continue;
+    bool recomputes = false;
+    const std::string value = !parse_bool(said->scalar, &recomputes) ? said->scalar
+                              : recomputes                           ? "full"
+                                                                     : "none";
+    set_key(cat("parallel.", key), value, said->origin, config);
+    std::erase_if(train->map, [&](const auto& entry) { return entry.first == key; });
+  }
+  std::erase_if(config->map, [](const auto& entry) {
+    return entry.first == "train" && entry.second.map.empty();
+  });
+}
+
 // What a run needs and the source does not say.
 void note_missing(Conversion* out) {
   const auto lacks = [&](const char* key) { return find_key(out->config, key) == nullptr; };
@@ -302,6 +323,7 @@ Result<Conversion> convert_config(const ForeignKeys& keys, const ConvertOptions&
   }
   note_missing(&out);
   drop_equal_defaults(options, &out.config);
+  move_into_plan(&out.config);
   order_keys(option_rows(), "", &out.config);
   return out;
 }

@@ -186,9 +186,17 @@ TEST(Convert, OfVerlIsAConfiguration) {
   EXPECT_EQ(config.rollout.samples_per_prompt, 5);
   EXPECT_EQ(config.rollout.temperature, 0.9);
   EXPECT_EQ(config.train.minibatches, 4);
-  EXPECT_EQ(config.train.micro_tokens, 24576);
+  // A layout makes a plan, which says for its calls what train.* says without one.
+  EXPECT_EQ(config.parallel.find("micro_tokens")->scalar, "24576");
+  EXPECT_EQ(config.parallel.find("recompute")->scalar, "full");
+  EXPECT_EQ(config.parallel.find("generate")->find("tp")->scalar, "2");
+  EXPECT_THAT(out.text, Not(HasSubstr("recompute: true")));
   EXPECT_EQ(config.optim.actor.warmup_steps, 20);    // 5 rollouts of 4 optimizer steps
   EXPECT_EQ(config.optim.actor.weight_decay, 0.01);  // verl's defaults
+  EXPECT_EQ(config.model.dtype, "bf16");
+  EXPECT_THAT(
+      out.text,
+      HasSubstr("dtype: bf16  # default of verl: actor_rollout_ref.actor.fsdp_config.dtype"));
   EXPECT_EQ(config.algorithm.dual_clip, 3);
   EXPECT_EQ(config.algorithm.kl.in, "loss");
   EXPECT_EQ(config.algorithm.kl.coef, 0.002);
@@ -211,6 +219,24 @@ TEST(Convert, OfVerlIsAConfiguration) {
               HasSubstr("unknown key: trainer.made_up=1"));
 }
 
+TEST(Convert, WithoutALayoutMicroBatchesAreThoseOfTheRun) {
+  const Converted out = convert("verl",
+                                "actor_rollout_ref: {model: {enable_gradient_checkpointing: true}, "
+                                "actor: {ppo_max_token_len_per_gpu: 9000}}\n");
+  EXPECT_EQ(out.config.train.micro_tokens, 9000);
+  EXPECT_TRUE(out.config.train.recompute);
+  EXPECT_EQ(out.config.parallel.kind, YamlNode::Kind::kNull);
+}
+
+// A placement alone makes a plan too, and what is off stays said.
+TEST(Convert, APlacementTakesWhatIsSaidOfItsCalls) {
+  const Converted out = convert("openrlhf",
+                                "pretrain: m\ncolocate_all_models: true\n"
+                                "gradient_checkpointing: false\n");
+  EXPECT_EQ(out.config.placement.scalar, "colocated");
+  EXPECT_EQ(out.config.parallel.find("recompute")->scalar, "none");
+}
+
 // Both switches are off there where nobody touches them.
 TEST(Convert, OfVerlWithoutAPenaltyHasNone) {
   const Converted out = convert(
@@ -226,6 +252,18 @@ TEST(Convert, OfVerlWithoutAPenaltyHasNone) {
   EXPECT_EQ(in_reward.config.algorithm.kl.coef, 0.01);
   EXPECT_EQ(in_reward.config.algorithm.kl.in, "reward");
   EXPECT_EQ(in_reward.config.algorithm.kl.estimator, "k1");
+}
+
+// verl keeps its weights in f32 and computes in bf16 where nobody says otherwise.
+TEST(Convert, ThePrecisionOfVerlIsThatOfItsComputation) {
+  const auto dtype_of = [](const char* fsdp) {
+    return convert("verl", cat("actor_rollout_ref: {actor: {fsdp_config: {", fsdp, "}}}\n"))
+        .config.model.dtype;
+  };
+  EXPECT_EQ(dtype_of("model_dtype: fp32"), "bf16");
+  EXPECT_EQ(dtype_of("model_dtype: bf16"), "bf16");
+  EXPECT_EQ(dtype_of("dtype: float32"), "f32");
+  EXPECT_EQ(dtype_of("model_dtype: fp32, dtype: float32"), "f32");
 }
 
 TEST(Convert, OfVerlsDistillation) {

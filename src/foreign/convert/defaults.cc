@@ -67,6 +67,7 @@ constexpr ForeignDefault kDefaults[] = {
     {"verl", "", "algorithm.kl_penalty", "kl"},
     {"verl", "", "algorithm.norm_adv_by_std_in_grpo", "true"},
     {"verl", "", "distillation.enabled", "false"},
+    {"verl", "", "actor_rollout_ref.actor.fsdp_config.dtype", "bfloat16"},
     {"verl", "", "data.train_batch_size", "1024"},
     {"verl", "", "data.max_prompt_length", "512"},
     {"verl", "", "data.max_response_length", "512"},

@@ -226,6 +226,14 @@ ForeignAdvice dtype(const std::string& value, const ForeignContext&) {
                 value);
 }
 
+ForeignAdvice kept_dtype(const std::string& value, const ForeignContext& context) {
+  const ForeignAdvice known = dtype(value, context);
+  return known.text != "f32" ? known
+                             : nothing_as(
+                                   "weights that train are always kept in f32; its dtype "
+                                   "says in which numbers they are computed with");
+}
+
 ForeignAdvice half_precision(const std::string& value, const ForeignContext&) {
   if (is_true(value)) return nothing_as("there is no fp16; bf16 is (model.dtype)");
   return nothing_as("it is off, and there is no fp16");

@@ -112,6 +112,7 @@ ForeignAdvice schedule(const std::string& value, const ForeignContext& context);
 
 // Models, data, rewards and the run.
 ForeignAdvice dtype(const std::string& value, const ForeignContext& context);
+ForeignAdvice kept_dtype(const std::string& value, const ForeignContext& context);
 ForeignAdvice half_precision(const std::string& value, const ForeignContext& context);
 ForeignAdvice truncation(const std::string& value, const ForeignContext& context);
 ForeignAdvice truncation_of_sequence(const std::string& value, const ForeignContext& context);
