@@ -55,6 +55,13 @@ Json data_of(const RunRecord& run) {
           {"findings", remarks}};
 }
 
+Json limits_data() {
+  Json out = Json::array();
+  for (const FindingLimit& row : finding_limits())
+    out.push_back(Json::array({row.what, row.limit}));
+  return out;
+}
+
 // Text between <script> tags must not close them, and JSON may have any text.
 std::string script_text(const Json& data) {
   std::string out;
@@ -81,7 +88,9 @@ std::string run_page(const std::vector<RunRecord>& runs, const RunPageOptions& o
   const std::string refresh = options.refresh_s > 0 ? cat("<meta http-equiv=\"refresh\" content=\"",
                                                           options.refresh_s, "\">")
                                                     : "";
-  return replaced(replaced(std::string(kRunPageHtml), "<!--refresh-->", refresh), "/*data*/",
+  // What runs wrote comes last: it may have a mark in it.
+  const std::string page = replaced(std::string(kRunPageHtml), "<!--refresh-->", refresh);
+  return replaced(replaced(page, "/*limits*/", script_text(limits_data())), "/*data*/",
                   script_text(run_page_data(runs)));
 }
 

@@ -1,11 +1,13 @@
 #include "report/run_page.h"
 
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include "base/text.h"
 #include "host/file.h"
 #include "report/json_rows.h"
 #include "report/testing.h"
+#include "test_paths.h"
 
 namespace braid::inline report {
 namespace {
@@ -91,6 +93,33 @@ TEST(JsonRows, RowsThatAResumedRunWritesAgainAreDropped) {
   EXPECT_EQ(*read_file(path), "") << "an evaluation before an earlier run's first step";
 }
 
+TEST(RunRecord, RunsOfOneNameAreToldApartByTheirPaths) {
+  EXPECT_EQ(names_apart({"/x/toy", "/x/ppo/"}), (Names{"toy", "ppo"}));
+  EXPECT_EQ(names_apart({"/tmp/a/toy", "/tmp/b/toy", "/tmp/b/ppo"}),
+            (Names{"a/toy", "b/toy", "ppo"}));
+  EXPECT_EQ(names_apart({"/a/x/toy", "/b/x/toy"}), (Names{"a/x/toy", "b/x/toy"}));
+  EXPECT_EQ(names_apart({"/toy", "/a/toy"}), (Names{"/toy", "a/toy"}));
+  EXPECT_EQ(names_apart({"/a/../b/./toy", "/c/toy"}), (Names{"b/toy", "c/toy"}));
+  EXPECT_NE(names_apart({"."}), Names{"."}) << "the folder has a name";
+}
+
+TEST(RunRecord, ReadsSeveralWithNamesOfTheirOwn) {
+  const std::string folder = fresh_folder("several");
+  Names folders;
+  for (const char* parent : {"a", "b"}) {
+    folders.push_back(cat(folder, "/", parent, "/toy"));
+    std::filesystem::create_directories(folders.back());
+    ASSERT_TRUE(write_file_atomic(folders.back() + "/metrics.jsonl", "{\"step\":0}\n").ok());
+  }
+  const auto runs = read_runs(folders);
+  ASSERT_TRUE(runs.ok()) << runs.status().message();
+  EXPECT_EQ((*runs)[0].name, "a/toy");
+  const Json data = run_page_data(*runs);
+  EXPECT_EQ(data[1]["name"], "b/toy");
+  EXPECT_THAT(read_runs({folders[0], folders[0] + "/"}).status().message(),
+              testing::HasSubstr("is given twice"));
+}
+
 TEST(RunRecord, SaysWhereNoRunIs) {
   EXPECT_EQ(read_run("/nowhere/at/all").status().code(), Code::kNotFound);
   const auto empty = read_run(fresh_folder("empty"));
@@ -114,6 +143,19 @@ TEST(Findings, NameWhatIsBeyondTheLimits) {
   EXPECT_EQ(found("critic/explained_var", {0, 0, 0, -0.1}), Names{"critic/explained_var"});
 }
 
+// A report is one file: it lists the limits itself, as the page does.
+TEST(Findings, TheLimitsOfThePageAreThoseOfTheReport) {
+  std::string page = *read_file(BRAID_SOURCE_DIR "/docs/reading_a_run.md");
+  std::erase(page, '`');
+  const std::string report = run_page({run_with("a", {1})}, {});
+  ASSERT_FALSE(finding_limits().empty());
+  for (const auto& [what, limit] : finding_limits()) {
+    EXPECT_THAT(page, testing::HasSubstr(cat("| ", what, " | ", limit, " |\n")));
+    EXPECT_NE(report.find(Json::array({what, limit}).dump()), std::string::npos) << what;
+  }
+  EXPECT_EQ(report.find("docs/"), std::string::npos) << "a path that its reader does not have";
+}
+
 TEST(Findings, AStepThatTakesMuchLongerThanPredicted) {
   RunRecord run = run_with("a", {1});
   run.predicted = {{"step", {{"predicted_s", 1.0}, {"measured_s", 4.0}}}};
@@ -134,6 +176,13 @@ TEST(RunPage, DataHasAColumnForEachMetricAndFewSamples) {
   EXPECT_EQ(data[0]["samples"][399]["step"], 999);
   EXPECT_EQ(data[0]["samples"][7]["tokens"], 3);
   EXPECT_EQ(data[0]["samples_of"], 1000);
+}
+
+TEST(RunPage, WhatARunWroteIsNoPlaceForData) {
+  RunRecord run = run_with("a", {1});
+  run.samples.push_back({{"step", 0}, {"response", "/*limits*/ /*data*/ <!--refresh-->"}});
+  const std::string page = run_page({run}, {});
+  EXPECT_NE(page.find("/*limits*/ /*data*/ \\u003c!--refresh-->"), std::string::npos);
 }
 
 TEST(RunPage, TextOfSamplesCannotLeaveTheScript) {

@@ -4,6 +4,7 @@
 #include <cmath>
 #include <cstdio>
 #include <cstdlib>
+#include <filesystem>
 #include <optional>
 
 #include "base/text.h"
@@ -143,13 +144,60 @@ void find_in_prediction(const RunRecord& run, std::vector<Finding>* out) {
                       "'braid profile' measures them")});
 }
 
+// The parts of an absolute path, "/" first, without what "." and ".." mean; of a path that is none
+// itself.
+std::vector<std::string> parts_of_path(const std::string& folder) {
+  std::error_code error;
+  std::vector<std::string> out;
+  for (const auto& part : std::filesystem::absolute(folder, error).lexically_normal())
+    if (!part.empty()) out.push_back(part);
+  return error || out.empty() ? std::vector<std::string>{folder} : out;
+}
+
+std::string last_parts(const std::vector<std::string>& parts, size_t count) {
+  std::filesystem::path out;
+  for (size_t i = parts.size() - count; i < parts.size(); ++i) out /= parts[i];
+  return out;
+}
+
 }  // namespace
+
+std::vector<std::string> names_apart(const std::vector<std::string>& folders) {
+  std::vector<std::vector<std::string>> paths;
+  for (const std::string& folder : folders) paths.push_back(parts_of_path(folder));
+  std::vector<std::string> out;
+  for (const auto& path : paths) {
+    size_t count = 1;
+    const auto shared = [&](const auto& other) {
+      return other != path && other.size() >= count &&
+             std::equal(path.end() - static_cast<int64_t>(count), path.end(),
+                        other.end() - static_cast<int64_t>(count));
+    };
+    while (count < path.size() && std::any_of(paths.begin(), paths.end(), shared)) ++count;
+    out.push_back(last_parts(path, count));
+  }
+  return out;
+}
+
+Result<std::vector<RunRecord>> read_runs(const std::vector<std::string>& folders) {
+  const std::vector<std::string> names = names_apart(folders);
+  std::vector<RunRecord> out;
+  for (size_t i = 0; i < folders.size(); ++i) {
+    if (std::find(names.begin(), names.begin() + static_cast<int64_t>(i), names[i]) !=
+        names.begin() + static_cast<int64_t>(i))
+      return invalid_input(cat(folders[i], ": is given twice"));
+    BRAID_ASSIGN(RunRecord run, read_run(folders[i]));
+    run.name = names[i];
+    out.push_back(std::move(run));
+  }
+  return out;
+}
 
 Result<RunRecord> read_run(const std::string& folder) {
   RunRecord out;
   const std::string path =
       folder.size() > 1 && folder.back() == '/' ? folder.substr(0, folder.size() - 1) : folder;
-  out.name = path.substr(path.rfind('/') + 1);
+  out.name = names_apart({folder}).front();
   if (!is_folder(path)) return Status(Code::kNotFound, cat(folder, ": there is no such folder"));
   BRAID_ASSIGN(out.metrics, rows_of(path, "metrics.jsonl"));
   if (out.metrics.empty())
@@ -181,6 +229,20 @@ std::vector<Finding> findings(const RunRecord& run) {
   find_in_learning(run, &out);
   find_in_prediction(run, &out);
   return out;
+}
+
+std::vector<FindingLimit> finding_limits() {
+  return {{"mismatch/logprob_abs_max, the most of all steps",
+           cat("above ", format_double(kMostMismatch), "; rounding is below 0.00001")},
+          {"any metric", "not finite"},
+          {"updates", "refused for numbers that are not finite"},
+          {"adv/zero_std_frac, late", cat("above ", format_double(kIdleGroups))},
+          {"length/truncated_frac, late", cat("above ", format_double(kManyCut))},
+          {"policy/entropy, late", cat("below ", format_double(kNoEntropy), " nats a token")},
+          {"reward/raw_mean", "late below early"},
+          {"critic/explained_var, late", "0 or below"},
+          {"measured step by predicted step, of runs with a plan",
+           cat(format_double(kFarOff), " or above")}};
 }
 
 }  // namespace braid

@@ -12,7 +12,7 @@
 namespace braid::inline report {
 
 struct RunRecord {
-  std::string name;           // the folder's
+  std::string name;           // the folder's, or as much of its path as tells it from others
   std::vector<Json> metrics;  // rows by step, ascending
   std::vector<Json> samples;
   Json predicted;                      // of predicted.json; null where there is none
@@ -29,6 +29,14 @@ struct RunRecord {
 // and line.
 Result<RunRecord> read_run(const std::string& folder);
 
+// The runs of several folders, with names that tell them apart. Errors: those of read_run(), and a
+// folder that is given twice.
+Result<std::vector<RunRecord>> read_runs(const std::vector<std::string>& folders);
+
+// The shortest end of each path that no other has: "toy" and "ppo", or "a/toy" and "b/toy". Equal
+// paths keep equal names.
+std::vector<std::string> names_apart(const std::vector<std::string>& folders);
+
 // Whether the run has completed its last step.
 bool complete(const RunRecord& run);
 
@@ -39,5 +47,11 @@ struct Finding {
   friend bool operator==(const Finding&, const Finding&) = default;
 };
 std::vector<Finding> findings(const RunRecord& run);
+
+// The limits in words, as a report and that page list them.
+struct FindingLimit {
+  std::string what, limit;
+};
+std::vector<FindingLimit> finding_limits();
 
 }  // namespace braid

@@ -63,6 +63,18 @@ TEST_F(ReportCommand, SeveralRunsStandOnOnePage) {
   EXPECT_FALSE(path_exists(join_path(first, kRunPageName)));
 }
 
+TEST_F(ReportCommand, RunsOfOneFolderNameAreToldApart) {
+  for (const char* parent : {"a", "b"}) ASSERT_TRUE(make_folder(join_path(folder_, parent)).ok());
+  const std::string first = make_run("a/toy", 4, 4), second = make_run("b/toy", 4, 4);
+  const std::string page = join_path(folder_, "both.html");
+  const CommandOutcome outcome = run_braid(cat("report ", first, " ", second, " --out ", page));
+  EXPECT_EQ(outcome.exit_code, 0) << outcome.output;
+  EXPECT_THAT(outcome.output,
+              AllOf(HasSubstr("a/toy: policy/entropy"), HasSubstr("b/toy: policy/entropy")));
+  EXPECT_TRUE(page_has(page, "\"a/toy\""));
+  EXPECT_TRUE(page_has(page, "\"b/toy\""));
+}
+
 // The page loads itself again while the run goes on, and not after its last step. The run begins
 // after the command.
 TEST_F(ReportCommand, FollowsARunThatHasNotBegunToItsLastStep) {

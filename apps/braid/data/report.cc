@@ -24,15 +24,6 @@ struct ReportArguments {
   int64_t follow_s = 0;
 };
 
-Result<std::vector<RunRecord>> read_runs(const std::vector<std::string>& folders) {
-  std::vector<RunRecord> out;
-  for (const std::string& folder : folders) {
-    BRAID_ASSIGN(RunRecord run, read_run(folder));
-    out.push_back(std::move(run));
-  }
-  return out;
-}
-
 // Nobody trains it any more: a run holds a claim of its folder. Where there is none to try, or no
 // locks, it counts as training.
 bool abandoned(const std::string& folder) {
