@@ -17,6 +17,7 @@
 #include "launch/own_command.h"
 #include "plan/executable.h"
 #include "plan/make_problem.h"
+#include "plan/placement.h"
 #include "plan/plan_text.h"
 #include "plan/validate.h"
 #include "search/migration.h"
@@ -35,14 +36,6 @@ bool is_auto(const YamlNode& node) {
 bool states_layout(const Config& config) {
   const auto states = [](const YamlNode& node) { return is_stated(node) && !is_auto(node); };
   return !config.plan.file.empty() || states(config.placement) || states(config.parallel);
-}
-
-// The key that asks for a search, or null. Devices that nobody counts are one, which leaves nothing
-// to place.
-const char* searching_key(const Config& config) {
-  if (config.plan.automatic) return "plan.auto";
-  const bool places = is_auto(config.placement) && is_stated(config.cluster);
-  return places && config.plan.file.empty() ? "placement: auto" : nullptr;
 }
 
 // Where launch_ranks() writes the plan that it searched for its ranks.

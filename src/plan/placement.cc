@@ -321,4 +321,12 @@ Result<CallMeshes> read_placement(const YamlNode& node, const PlanningProblem& p
   return meshes;
 }
 
+const char* searching_key(const Config& config) {
+  if (config.plan.automatic) return "plan.auto";
+  const YamlNode& placement = config.placement;
+  const bool places = placement.kind == YamlNode::Kind::kScalar && placement.scalar == "auto" &&
+                      config.cluster.kind != YamlNode::Kind::kNull;
+  return places && config.plan.file.empty() ? "placement: auto" : nullptr;
+}
+
 }  // namespace braid::inline plan

@@ -9,6 +9,7 @@
 
 #include "base/status.h"
 #include "base/yaml.h"
+#include "config/options.h"
 #include "plan/problem.h"
 
 namespace braid::inline plan {
@@ -43,6 +44,10 @@ Result<CallMeshes> placement_meshes(const std::string& name, const PlanningProbl
 // of devices in the order written, until they sum up to all; then the next begins at the first.
 Result<CallMeshes> read_placement(const YamlNode& node, const PlanningProblem& problem,
                                   const CallUnits& units = {});
+
+// The key that asks for a search of the plan ("plan.auto", "placement: auto"), or null. Devices
+// that nobody counts are one, which leaves nothing to place.
+const char* searching_key(const Config& config);
 
 // Floating-point operations of a call in one step; generation counts four times, since decoding is
 // bound by memory. Only for sizing parts.

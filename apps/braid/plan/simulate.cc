@@ -13,6 +13,7 @@
 #include "braid/plan/limits.h"
 #include "host/file.h"
 #include "plan/make_problem.h"
+#include "plan/placement.h"
 #include "plan/plan_text.h"
 #include "plan/validate.h"
 #include "pricing/measured.h"
@@ -38,7 +39,8 @@ struct SimulateArguments {
   bool json = false, print_program = false, benchmark = false;
 };
 
-// The plan file of the command line, else what the configuration states, else one device.
+// The plan file of the command line, else what the configuration states, else one device. Errors: a
+// configuration that asks for a search, which is another command's.
 Result<ExecutionPlan> chosen_plan(const SimulateArguments& arguments, const Config& config,
                                   const PlanningProblem& problem) {
   if (!arguments.plan.empty()) {
@@ -47,9 +49,16 @@ Result<ExecutionPlan> chosen_plan(const SimulateArguments& arguments, const Conf
     BRAID_TRY(validate(plan, problem).at(arguments.plan));
     return plan;
   }
+  const int devices = device_count(problem.cluster);
+  if (const char* key = searching_key(config); key != nullptr && devices > 1)
+    return invalid_input(cat(
+        key,
+        ": asks for a search, and one plan is simulated; search it with 'braid plan "
+        "CONFIG --out PLAN.yaml' and give --plan PLAN.yaml, or write a placement in its place: ",
+        join(placement_names(), ", ")));
   BRAID_ASSIGN(const auto configured, configured_plan(config, problem, file_reader()));
   if (configured) return *configured;
-  if (const int devices = device_count(problem.cluster); devices > 1)
+  if (devices > 1)
     std::fprintf(stderr,
                  "note: no plan is stated: everything runs on one of the %d devices; give --plan, "
                  "or let 'braid plan' find one\n",

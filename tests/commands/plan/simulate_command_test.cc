@@ -33,6 +33,25 @@ TEST(SimulateCommand, PrintsChartAndSummary) {
   EXPECT_EQ(run_braid(example("ppo_7b_8gpu") + "--json").output, json.output);
 }
 
+// What is to be searched is no plan, and one device in place of it would be another answer.
+TEST(SimulateCommand, WhatAsksForASearchIsRefused) {
+  const std::string config = cat(kPlans, "ppo_7b_8gpu");
+  for (const auto& [asks, key] : {std::pair("placement=auto", "placement: auto: "),
+                                  std::pair("'parallel={tp: 2}' placement=auto", "placement: auto"),
+                                  std::pair("plan.auto=true", "plan.auto: ")}) {
+    const std::string command = cat("simulate ", config, ".yaml ", asks);
+    const CommandOutcome refused = run_braid(command);
+    EXPECT_EQ(refused.exit_code, 2) << refused.output;
+    EXPECT_EQ(error_lines(refused.output), 1) << refused.output;
+    EXPECT_THAT(refused.output, HasSubstr(key));
+    EXPECT_THAT(refused.output, HasSubstr("'braid plan CONFIG --out PLAN.yaml'"));
+    EXPECT_THAT(refused.output, HasSubstr("a placement in its place: colocated"));
+    EXPECT_EQ(run_braid(cat(command, " --plan ", config, ".plan.yaml")).exit_code, 0);
+  }
+  // One device leaves nothing to place.
+  EXPECT_EQ(run_braid(cat("simulate ", kPlans, "one_gpu_lora.yaml placement=auto")).exit_code, 0);
+}
+
 TEST(SimulateCommand, EveryExampleFits) {
   for (const char* name :
        {"one_gpu_lora", "ppo_7b_8gpu", "ppo_70b_64gpu", "grpo_32b", "heterogeneous"}) {
