@@ -1,11 +1,13 @@
 // Every recipe of examples/ that trains, with --smoke: its keys as they are written, on tiny
-// models.
+// models; and that its samples fit its own.
 #include <gmock/gmock.h>
 
 #include <filesystem>
 #include <set>
 
 #include "base/json.h"
+#include "base/text.h"
+#include "base/yaml.h"
 #include "data/arrow_rows.h"
 #include "host/testing.h"
 #include "test_paths.h"
@@ -15,6 +17,7 @@ namespace {
 
 using ::testing::AllOf;
 using ::testing::HasSubstr;
+using ::testing::IsEmpty;
 using ::testing::Not;
 
 struct SmokeRecipe {
@@ -60,6 +63,33 @@ std::vector<Json> only_metrics(const std::string& folder) {
   return {};
 }
 
+// Lines of warnings about what the command line says: that is the smoke's own, which is none of the
+// recipe's.
+std::vector<std::string> warned_of_overrides(const std::string& output) {
+  std::vector<std::string> out;
+  for (const std::string& line : split(output, '\n'))
+    if (line.find("command line: ") != std::string::npos &&
+        line.find("command line: train.threads") == std::string::npos)
+      out.push_back(line);
+  return out;
+}
+
+// The config.json that a recipe's model has: it names it, or the export of another recipe, which is
+// examples/A/B.yaml for runs/A/B/export. "" for a model of the Hugging Face cache.
+std::string config_of_recipe(const std::string& file) {
+  const std::string path = cat(BRAID_SOURCE_DIR, "/examples/", file);
+  const auto recipe = parse_yaml(*read_file(path), path);
+  EXPECT_TRUE(recipe.ok()) << recipe.status().message();
+  const YamlNode* model = recipe.ok() ? recipe->find("model") : nullptr;
+  if (model == nullptr) return "";
+  if (const YamlNode* config = model->find("config")) return config->scalar;
+  const YamlNode* folder = model->find("path");
+  const std::vector<std::string> parts =
+      split(folder == nullptr ? "" : folder->scalar, '/');  // runs/A/B/export/actor
+  const bool exported = parts.size() > 3 && parts[0] == "runs" && parts[3] == "export";
+  return exported ? config_of_recipe(cat(parts[1], "/", parts[2], ".yaml")) : "";
+}
+
 class SmokeOfRecipe : public CommandTest, public ::testing::WithParamInterface<SmokeRecipe> {
  protected:
   void SetUp() override {
@@ -79,10 +109,36 @@ TEST_P(SmokeOfRecipe, Runs) {
   ASSERT_EQ(outcome.exit_code, 0) << outcome.output;
   EXPECT_THAT(outcome.output, AllOf(HasSubstr("smoke: train.total_steps: 2 in place of "),
                                     HasSubstr("done; metrics")));
+  EXPECT_THAT(warned_of_overrides(outcome.output), IsEmpty());
   std::vector<Json> rows = only_metrics(folder_);
   std::erase_if(rows, [](const Json& row) { return row["step"].get<int>() < 0; });  // eval.at_start
   ASSERT_EQ(rows.size(), 2u);
   EXPECT_TRUE(rows[1].contains(recipe.metric)) << rows[1].dump();
+}
+
+// As it is written, with the positions that its model has.
+TEST_P(SmokeOfRecipe, ItsSamplesFitItsModel) {
+  const SmokeRecipe& recipe = GetParam();
+  if (recipe.arrow && !can_read_arrow()) GTEST_SKIP() << "built without Arrow";
+  const std::string config = config_of_recipe(recipe.file);
+  if (config.empty()) GTEST_SKIP() << "its model is not in the repository";
+  const std::string tokenizer = config.substr(0, config.rfind('/'));
+  const std::string arguments =
+      cat("examples/", recipe.file, " ", recipe.more, " run.name=recipe ");
+  const CommandOutcome made = run_smoke(folder_, cat(arguments, "model.path= model.config=", config,
+                                                     " tokenizer.path=", tokenizer, " --dry-run"));
+  ASSERT_EQ(made.exit_code, 0) << made.output;
+  const std::string models = join_path(folder_, "recipe-smoke-models");
+  const std::string text = *read_file(cat(BRAID_SOURCE_DIR, "/examples/", recipe.file));
+  const bool scored = text.find("type: model") != std::string::npos;
+  const CommandOutcome outcome = run_shell(cat(
+      "cd ", BRAID_SOURCE_DIR, " && ", BRAID_BINARY, " train ", arguments, " --dry-run run.dir=",
+      folder_, " model.config= model.path=", models, "/model tokenizer.path=", models, "/model",
+      text.find("teacher:") == std::string::npos ? "" : cat(" teacher.path=", models, "/model"),
+      text.find("critic:") == std::string::npos ? "" : cat(" critic.path=", models, "/scorer"),
+      scored ? " reward='[{type: rule, rule: digit_share}]'" : "", " 2>&1"));
+  EXPECT_EQ(outcome.exit_code, 0) << outcome.output;
+  EXPECT_THAT(outcome.output, Not(HasSubstr("longer samples will fail")));
 }
 
 INSTANTIATE_TEST_SUITE_P(Examples, SmokeOfRecipe, ::testing::ValuesIn(kRecipes),
@@ -108,6 +164,15 @@ TEST(SmokeOfRecipes, AllOfThemAreTried) {
 }
 
 class Smoke : public CommandTest {};
+
+// Of what a run does not read nothing is replaced, and warm-ups end within it.
+TEST_F(Smoke, ReplacesWhatTheRunReads) {
+  const CommandOutcome outcome = run_smoke(folder_, "examples/assistant/sft.yaml --dry-run");
+  ASSERT_EQ(outcome.exit_code, 0) << outcome.output;
+  EXPECT_THAT(outcome.output, HasSubstr("smoke: optim.actor.warmup_steps: 1 in place of 10"));
+  EXPECT_THAT(outcome.output, Not(HasSubstr("smoke: rollout.max_response_length")));
+  EXPECT_THAT(warned_of_overrides(outcome.output), IsEmpty());
+}
 
 TEST_F(Smoke, SaysWhatItReplaces) {
   const CommandOutcome outcome =

@@ -14,6 +14,7 @@
 #include "models/spec.h"
 #include "nn/model.h"
 #include "plan/make_problem.h"
+#include "plan/run_keys.h"
 
 namespace braid {
 namespace {
@@ -171,7 +172,8 @@ Status write_model(const std::string& base, const std::string& folder, const Sou
 
 class Replacing {
  public:
-  explicit Replacing(Smoke* out) : out_(out) {}
+  Replacing(const Config& config, Smoke* out)
+      : config_(config), graph_(make_graph(config.algorithm)), out_(out) {}
 
   void set(const std::string& key, const std::string& value, const std::string& before,
            const std::string& why = "") {
@@ -180,11 +182,15 @@ class Replacing {
     out_->notes.push_back(cat(key, ": ", value, before.empty() ? "" : cat(" in place of ", before),
                               why.empty() ? "" : cat(" (", why, ")")));
   }
+  // A key that the run does not read stays as it is: to set it would be warned of.
   void at_most(const std::string& key, int64_t most, int64_t before) {
-    if (before > most) set(key, cat(most), cat(before));
+    const bool read = !graph_.ok() || why_unread(key, {config_, *graph_}).empty();
+    if (read && before > most) set(key, cat(most), cat(before));
   }
 
  private:
+  const Config& config_;
+  Result<Graph> graph_;  // what is wrong with it is said when the run reads it
   Smoke* out_;
 };
 
@@ -199,6 +205,19 @@ int64_t devices_of(const Config& config) {
   return std::max<int64_t>(counted, stated.ok() ? *stated : 1);
 }
 
+// Warm-ups that end within the run, as those of the recipe do.
+void replace_warmups(const Config& config, int64_t steps, Replacing& replace) {
+  int64_t updates = 0;
+  if (__builtin_mul_overflow(config.train.minibatches, config.train.epochs_per_rollout, &updates) ||
+      __builtin_mul_overflow(updates, steps, &updates))
+    return;  // an error of the run
+  const int64_t most = std::max<int64_t>(0, updates - 1);
+  replace.at_most("optim.actor.warmup_steps", most, config.optim.actor.warmup_steps);
+  replace.at_most("optim.critic.warmup_steps", most, config.optim.critic.warmup_steps);
+  replace.at_most("optim.reward.warmup_steps", most, config.optim.reward.warmup_steps);
+  replace.at_most("critic.warmup_steps", 1, config.critic.warmup_steps);
+}
+
 void replace_sizes(const Config& config, Replacing& replace) {
   replace.set("run.name", config.run.name + "-smoke", config.run.name);
   replace.set("run.overwrite", "true", config.run.overwrite ? "true" : "false");
@@ -209,7 +228,7 @@ void replace_sizes(const Config& config, Replacing& replace) {
                   config.rollout.prompts_per_step);
   replace.at_most("rollout.samples_per_prompt", 2, config.rollout.samples_per_prompt);
   replace.at_most("rollout.max_response_length", 8, config.rollout.max_response_length);
-  replace.at_most("critic.warmup_steps", 1, config.critic.warmup_steps);
+  replace_warmups(config, std::min<int64_t>(2, config.train.total_steps), replace);
   replace.at_most("log.samples_every", 1, config.log.samples_every);
   if (config.eval.every_steps == 0 && !config.eval.at_start) return;
   replace.at_most("eval.every_steps", 1, config.eval.every_steps);
@@ -233,7 +252,7 @@ void replace_models(const Config& config, const std::string& model, const std::s
 Result<Smoke> make_smoke(const LoadedConfig& loaded, bool writes) {
   const Config& config = loaded.config;
   Smoke out;
-  Replacing replace(&out);
+  Replacing replace(config, &out);
   replace_sizes(config, replace);
   const Source source = source_of(config);
   std::string text = kTinyLlama;
