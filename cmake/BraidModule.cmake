@@ -40,7 +40,7 @@ function(braid_precompiled name)
 endfunction()
 
 set(BRAID_STD_HEADERS <algorithm> <array> <filesystem> <functional> <map> <memory> <nlohmann/json.hpp> <optional> <set> <string> <vector>)
-set(BRAID_TORCH_HEADERS <ATen/core/Tensor.h> <ATen/TensorOperators.h> <ATen/core/grad_mode.h> <torch/csrc/autograd/custom_function.h>)
+set(BRAID_TORCH_HEADERS <ATen/core/Tensor.h> <ATen/TensorOperators.h> <ATen/core/grad_mode.h>)
 set(BRAID_TEST_HEADERS <gmock/gmock.h> <gtest/gtest.h> <fstream>)
 braid_precompiled(braid_std_pch LIBS nlohmann_json::nlohmann_json HEADERS ${BRAID_STD_HEADERS})
 if(BRAID_WITH_TORCH)

@@ -12,6 +12,6 @@ if [ -f "$1/build.ninja" ] && grep -qx "BRAID_TORCH_ROOT:[A-Z]*=$torch_dir" "$1/
   grep -qx "CMAKE_UNITY_BUILD:[A-Z]*=$unity" "$1/CMakeCache.txt"; then exit 0; fi
 log=$(mktemp)
 cmake -S . -B "$1" -G Ninja -DBRAID_TORCH_ROOT="$torch_dir" -DBRAID_ARROW_ROOT="$arrow_dir" \
-  -DCMAKE_UNITY_BUILD="$unity" -DCMAKE_UNITY_BUILD_BATCH_SIZE=10 > "$log" ||
+  -DCMAKE_UNITY_BUILD="$unity" -DCMAKE_UNITY_BUILD_BATCH_SIZE=16 > "$log" ||
   { cat "$log" >&2; exit 1; }
 rm -f "$log"

@@ -47,13 +47,13 @@ const ArrowPlugin& arrow_plugin() {
   return opened;
 }
 
-struct RowVisit {
+struct VisitState {
   const std::function<Status(std::string_view)>& visit;
   Status status;
 };
 
 int visit_row(void* context, const char* row, size_t bytes) {
-  auto& state = *static_cast<RowVisit*>(context);
+  auto& state = *static_cast<VisitState*>(context);
   state.status = state.visit({row, bytes});
   return state.status.ok() ? 0 : 1;
 }
@@ -74,7 +74,7 @@ Status for_each_arrow_row(const std::string& path,
   const ArrowPlugin& plugin = arrow_plugin();
   if (plugin.rows == nullptr)
     return invalid_input(cat(path, ": parquet and Arrow files cannot be read: ", plugin.problem));
-  RowVisit state{visit, {}};
+  VisitState state{visit, {}};
   std::array<char, kErrorBytes> error{};
   const int result = plugin.rows(path.c_str(), visit_row, &state, error.data(), error.size());
   if (result == 1) return invalid_input(cat(path, ": ", error.data()));

@@ -13,7 +13,7 @@ namespace braid::inline program {
 namespace {
 
 // Messages of a pipeline from one node to another, forward or backward: those sent and not taken.
-using Channel = std::tuple<int32_t, int32_t, int32_t, PassKind>;
+using PassChannel = std::tuple<int32_t, int32_t, int32_t, PassKind>;
 
 class OrderRun {
  public:
@@ -104,7 +104,7 @@ class OrderRun {
     const int32_t stage = op.stage + (op.kind == PassKind::kForward ? step : -step);
     return stage < problem_.pipelines[op.pipeline].num_stages() ? stage : -1;
   }
-  Channel channel(const PipelineOp& op, int32_t from, int32_t to) const {
+  PassChannel channel(const PipelineOp& op, int32_t from, int32_t to) const {
     const auto& stages = problem_.pipelines[op.pipeline].stages;
     return {op.pipeline, stages[from], stages[to], op.kind};
   }
@@ -148,7 +148,7 @@ class OrderRun {
   const bool mends_;
   std::vector<std::array<std::vector<bool>, 2>> done_;  // [pipeline][forward, backward]
   std::vector<size_t> next_;                            // [node]
-  std::map<Channel, std::deque<PipelineOp>> sent_;      // as the passes that take them
+  std::map<PassChannel, std::deque<PipelineOp>> sent_;  // as the passes that take them
   std::map<size_t, std::vector<PipelineOp>> ahead_;     // [node]
   FusedOrder out_;
 };

@@ -13,7 +13,7 @@
 namespace braid {
 namespace {
 
-struct Options {
+struct CalibrateArguments {
   std::vector<std::string> files;
   std::string out, report, from_log, workload;
 };
@@ -36,7 +36,7 @@ Status write_calibration(const Calibration& calibration, const std::string& path
                                         : calibration_json(calibration).dump(1) + "\n");
 }
 
-Status fit_measurements(const Options& options) {
+Status fit_measurements(const CalibrateArguments& options) {
   if (!options.workload.empty()) return invalid_input("--workload goes with --from-log only");
   BRAID_ASSIGN(const auto rows, read_rows(options.files));
   const Calibration calibration = calibrated(rows);
@@ -79,7 +79,7 @@ void print_refit(const RefitReport& report) {
               << std::setw(12) << report.factors.at(phase) << "\n";
 }
 
-Status refit_log(const Options& options) {
+Status refit_log(const CalibrateArguments& options) {
   if (!options.report.empty())
     return invalid_input("--report does not go with --from-log, which prints its errors");
   if (options.files.size() != 1) return invalid_input("--from-log takes one log file");
@@ -94,7 +94,7 @@ Status refit_log(const Options& options) {
 }
 
 Action define_calibrate(CLI::App& app) {
-  auto options = std::make_shared<Options>();
+  auto options = std::make_shared<CalibrateArguments>();
   app.add_option("files", options->files, "measurement files (CSV), or one log with --from-log")
       ->required();
   app.add_option("--out", options->out,

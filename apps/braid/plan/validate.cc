@@ -13,7 +13,7 @@
 namespace braid {
 namespace {
 
-struct Options {
+struct ValidateArguments {
   std::string file, json_out, calibration;
   int folds = 0;
   bool leave_one_engine_out = false;
@@ -27,7 +27,8 @@ std::vector<Prediction> predict_all(const std::vector<Measurement>& rows,
   return predictions;
 }
 
-std::vector<Prediction> predictions_of(const Options& options, const std::vector<Measurement>& rows,
+std::vector<Prediction> predictions_of(const ValidateArguments& options,
+                                       const std::vector<Measurement>& rows,
                                        const Calibration& calibration) {
   if (options.folds > 1)
     return predict_unseen(rows, folds_by_configuration(options.folds), calibration.intervals);
@@ -38,7 +39,7 @@ std::vector<Prediction> predictions_of(const Options& options, const std::vector
   return predict_all(rows, calibration);
 }
 
-Status validate(const Options& options) {
+Status validate(const ValidateArguments& options) {
   if (options.folds == 1 || options.folds < 0) return invalid_input("--folds must be at least 2");
   if (options.folds > 0 && options.leave_one_engine_out)
     return invalid_input("--folds and --leave-one-engine-out: choose one");
@@ -61,7 +62,7 @@ Status validate(const Options& options) {
 }
 
 Action define_validate(CLI::App& app) {
-  auto options = std::make_shared<Options>();
+  auto options = std::make_shared<ValidateArguments>();
   app.add_option("file", options->file, "measurements in the CSV schema of docs/cost_model.md")
       ->required();
   app.add_option("--json", options->json_out, "write predictions of all rows to this file");
