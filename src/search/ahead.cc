@@ -1,9 +1,11 @@
 #include "search/ahead.h"
 
+#include <algorithm>
 #include <bit>
 #include <cmath>
 #include <utility>
 
+#include "base/contains.h"
 #include "base/text.h"
 #include "base/units.h"
 #include "search/judge.h"
@@ -12,29 +14,66 @@
 namespace braid::inline search {
 namespace {
 
-DeviceMesh run_of(int first, int count) {
+DeviceMesh run_of(int first, int end) {
   DeviceMesh out;
-  for (int device = first; device < first + count; ++device)
-    out.devices.push_back(DeviceId{device});
+  for (int device = first; device < end; ++device) out.devices.push_back(DeviceId{device});
   return out;
 }
 
-// The best plan with so many devices for generation; none where none fits, or none takes less than
+// Where generation may run: on the last 1, 2, 4, ... devices, some being left for the other calls,
+// and on the meshes that calls may have beside the usual ones. Most devices first.
+std::vector<DeviceMesh> generating_meshes(int devices, const std::vector<DeviceMesh>& stated) {
+  std::vector<DeviceMesh> out;
+  for (int count = static_cast<int>(std::bit_floor(static_cast<unsigned>(devices - 1))); count >= 1;
+       count /= 2)
+    out.push_back(run_of(devices - count, devices));
+  for (const DeviceMesh& mesh : stated)
+    if (!contains(out, mesh) && static_cast<int>(mesh.devices.size()) < devices)
+      out.push_back(mesh);
+  std::stable_sort(out.begin(), out.end(), [](const DeviceMesh& a, const DeviceMesh& b) {
+    return a.devices.size() > b.devices.size();
+  });
+  return out;
+}
+
+// The longer of the runs of devices before and after a run.
+DeviceMesh beside(const DeviceMesh& mesh, int devices) {
+  const int first = mesh.devices.front().value, end = mesh.devices.back().value + 1;
+  return first >= devices - end ? run_of(0, first) : run_of(end, devices);
+}
+
+bool share_devices(const DeviceMesh& a, const DeviceMesh& b) {
+  return std::any_of(a.devices.begin(), a.devices.end(),
+                     [&](DeviceId device) { return contains(b.devices, device); });
+}
+
+// Plans that generate on a mesh and train beside it; the other calls are with either, and calls
+// may have the meshes that are stated for some.
+SpaceOptions ahead_space(const PlanningProblem& problem, SpaceOptions options,
+                         const DeviceMesh& generating) {
+  const std::vector<DeviceMesh> stated = options.meshes;
+  const DeviceMesh rest = beside(generating, device_count(problem.cluster));
+  options.meshes.push_back(generating);
+  options.meshes.push_back(rest);
+  options.allowed = [&problem, generating, rest, stated,
+                     also = std::move(options.allowed)](const CallPlan& entry) {
+    if (also && !also(entry)) return false;
+    const Call* call = find_call(problem.graph, entry.call);
+    if (call != nullptr && call->kind == CallKind::kGenerate) return entry.mesh == generating;
+    const bool trains = call != nullptr && call->kind == CallKind::kTrainStep;
+    if (trains && share_devices(entry.mesh, generating)) return false;
+    return entry.mesh == rest || entry.mesh == generating || contains(stated, entry.mesh);
+  };
+  return options;
+}
+
+// The best plan that generates on these devices; none where none fits, or none takes less than
 // `limit_s`.
 Result<std::optional<JudgedPlan>> best_with(const PlanningProblem& problem,
                                             const CallPricer& pricer, const Judge& judge,
-                                            const AheadOptions& options, int generating,
-                                            double limit_s) {
-  const int others = device_count(problem.cluster) - generating;
-  const DeviceMesh first = run_of(0, others), last = run_of(others, generating);
-  SpaceOptions space_options = options.space;
-  space_options.meshes.push_back(first);
-  space_options.meshes.push_back(last);
-  space_options.allowed = [&, also = std::move(space_options.allowed)](const CallPlan& entry) {
-    const Call* call = find_call(problem.graph, entry.call);
-    const bool generates = call != nullptr && call->kind == CallKind::kGenerate;
-    return (!also || also(entry)) && entry.mesh == (generates ? last : first);
-  };
+                                            const AheadOptions& options,
+                                            const DeviceMesh& generating, double limit_s) {
+  const SpaceOptions space_options = ahead_space(problem, options.space, generating);
   auto space = make_plan_space(problem, pricer, space_options);
   if (space.status().code() == Code::kInfeasible) return std::optional<JudgedPlan>();
   BRAID_TRY(space.status());
@@ -67,12 +106,13 @@ Result<std::optional<AheadProposal>> propose_ahead(const PlanningProblem& proble
     plan.staleness = options.staleness;
     return simulate_plan(plan, problem, calibration, {});
   };
-  AheadProposal out{options.staleness, step_s, {}};
-  // Most first: what few devices cannot beat is not searched. Some are left for the other calls.
-  const auto most = std::bit_floor(static_cast<unsigned>(device_count(problem.cluster) - 1));
-  for (int devices = static_cast<int>(most); devices >= 1; devices /= 2) {
+  AheadProposal out{options.staleness, step_s, {}, false};
+  out.within = !options.space.meshes.empty();
+  // What few devices cannot beat is not searched.
+  for (const DeviceMesh& mesh :
+       generating_meshes(device_count(problem.cluster), options.space.meshes)) {
     const double limit_s = out.ahead ? out.ahead->verdict.step_s : HUGE_VAL;
-    BRAID_ASSIGN(auto best, best_with(problem, pricer, judge, options, devices, limit_s));
+    BRAID_ASSIGN(auto best, best_with(problem, pricer, judge, options, mesh, limit_s));
     if (best && (!out.ahead || best->verdict.step_s < out.ahead->verdict.step_s))
       out.ahead = std::move(best);
   }
@@ -83,7 +123,8 @@ std::string ahead_text(const AheadProposal& proposal) {
   const std::string ahead =
       cat(proposal.staleness, proposal.staleness == 1 ? " step" : " steps", " ahead");
   if (!proposal.ahead)
-    return cat("stay synchronous: no plan whose rollouts are made ", ahead, " fits\n");
+    return cat("stay synchronous: no plan whose rollouts are made ", ahead, " fits",
+               proposal.within ? " and keeps the placement" : "", "\n");
   const std::string times = cat(format_seconds(proposal.ahead->verdict.step_s), " a step, against ",
                                 format_seconds(proposal.step_s));
   if (!proposal.wins())

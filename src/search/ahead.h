@@ -16,7 +16,7 @@ struct AheadOptions {
   int64_t staleness = 1;
   int64_t units = 2;  // of search for each division of the devices
   int threads = 1;
-  SpaceOptions space;  // what plans may have
+  SpaceOptions space;  // what plans may have; meshes: those that are stated for calls
   // Of each of these searches (SearchOptions).
   int64_t judged = SearchOptions().judged;
   bool polish = true;
@@ -26,14 +26,15 @@ struct AheadProposal {
   int64_t staleness = 0;
   double step_s = 0;                // of the synchronous plan
   std::optional<JudgedPlan> ahead;  // the fastest that fits; none: none does
+  bool within = false;              // a placement that was stated
   bool wins() const { return ahead && ahead->verdict.step_s < step_s; }
 };
 
-// The last 1, 2, 4, ... devices generate, the others do all else. Most devices first: divisions in
-// which a call alone takes longer than the fastest plan so far are not searched. The same for
-// everybody. Nothing where the graph does not generate, or cannot ahead. `step_s`: of the best
-// synchronous plan, by simulator_judge(). Errors: those of the judge that are not about one plan
-// alone.
+// The last 1, 2, 4, ... devices generate, or those of a stated mesh; training has the longer run of
+// devices beside them, the other calls either. Most devices first: divisions in which a call alone
+// takes longer than the fastest plan so far are not searched. The same for everybody. Nothing where
+// the graph does not generate, or cannot ahead. `step_s`: of the best synchronous plan, by
+// simulator_judge(). Errors: those of the judge that are not about one plan alone.
 Result<std::optional<AheadProposal>> propose_ahead(const PlanningProblem& problem,
                                                    const CallPricer& pricer,
                                                    const Calibration& calibration, double step_s,

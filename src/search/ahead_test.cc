@@ -2,7 +2,9 @@
 
 #include <gmock/gmock.h>
 
+#include "plan/placement.h"
 #include "plan/test_problem.h"
+#include "plan/validate.h"
 #include "search/judge.h"
 #include "search/simulate.h"
 
@@ -17,9 +19,11 @@ struct AheadCase {
   explicit AheadCase(const TestProblem& test)
       : problem(make_test_problem(test)),
         pricer(*CallPricer::make(problem, committed_calibration())) {}
-  std::optional<AheadProposal> propose(double step_s, int64_t staleness = 1) {
+  std::optional<AheadProposal> propose(double step_s, int64_t staleness = 1,
+                                       const PlanConstraints& kept = {}) {
     AheadOptions options;
     options.staleness = staleness;
+    options.space = *keeping(kept, options.space);
     return *propose_ahead(problem, pricer, committed_calibration(), step_s, options);
   }
 };
@@ -54,6 +58,34 @@ TEST(Ahead, StaysSynchronousWhereItDoesNotPay) {
   EXPECT_FALSE(nowhere->ahead);
   AheadCase sft({.algorithm = "sft", .actor = "qwen2.5-0.5b", .devices = 2});
   EXPECT_FALSE(sft.propose(1).has_value());
+}
+
+// What the placement says stays, and the rest is searched: the reference model scores beside the
+// generation here, with which training shares no device.
+TEST(Ahead, KeepsAPlacementThatSeparatesGenerationFromTraining) {
+  AheadCase grpo({.algorithm = "grpo", .actor = "qwen2.5-0.5b", .devices = 4, .prompts = 64});
+  for (const std::string name : {"disaggregated", "standalone"}) {
+    const PlanConstraints kept{{}, *placement_meshes(name, grpo.problem), {}};
+    const auto proposal = grpo.propose(1e9, 1, kept);
+    ASSERT_TRUE(proposal && proposal->ahead.has_value() == (name == "disaggregated")) << name;
+    if (!proposal->ahead) {  // one part for each role: generation is with the training
+      EXPECT_EQ(ahead_text(*proposal),
+                "stay synchronous: no plan whose rollouts are made 1 step ahead fits and keeps the "
+                "placement\n");
+      continue;
+    }
+    EXPECT_TRUE(satisfies(proposal->ahead->plan, kept).ok());
+    EXPECT_EQ(proposal->ahead->plan.staleness, 1);
+  }
+}
+
+TEST(Ahead, DevicesInTheMiddleMayGenerate) {
+  AheadCase grpo({.algorithm = "grpo", .actor = "qwen2.5-0.5b", .devices = 4, .prompts = 64});
+  const DeviceMesh middle{{DeviceId{1}, DeviceId{2}}};
+  const auto proposal = grpo.propose(1e9, 1, {{}, {{"generate", middle}}, {}});
+  ASSERT_TRUE(proposal && proposal->ahead);
+  EXPECT_EQ(call_plan(proposal->ahead->plan, "generate").mesh, middle);
+  EXPECT_EQ(call_plan(proposal->ahead->plan, "update_actor").mesh.devices.size(), 1u);
 }
 
 }  // namespace
