@@ -10,12 +10,65 @@
 #include "pricing/measured.h"
 #include "search/ahead.h"
 #include "search/judge.h"
-#include "search/simulate.h"
+#include "search/whole.h"
 
 namespace braid::inline launch {
 namespace {
 
 constexpr int64_t kUnitsOfDivision = 2;  // of search, for each way to divide the devices
+constexpr int64_t kSearches = 4;         // of which search_whole() makes one plan
+constexpr double kLeastGain = 0.01;      // share of a step that a fusion has to save
+
+int64_t threads_of(const ExecutableSearch& search) {
+  return search.threads > 0 ? search.threads
+                            : std::max<int64_t>(1, std::thread::hardware_concurrency());
+}
+
+WholeOptions whole_options(const ExecutableSearch& search, const SpaceOptions& space) {
+  WholeOptions out;
+  out.space = space;
+  out.search.units.max_units = std::max<int64_t>(1, search.units / kSearches);
+  out.search.units.threads = static_cast<int>(threads_of(search));
+  return out;
+}
+
+// Which fusions a plan has, in words.
+std::string fusions_of(const ExecutionPlan& plan) {
+  std::vector<std::string> out;
+  if (plan.fusion.train_schedules) out.push_back("woven updates");
+  if (plan.fusion.migrate_below_samples > 0)
+    out.push_back(
+        cat("a hand-over of generation below ", plan.fusion.migrate_below_samples, " samples"));
+  return join(out, " and ");
+}
+
+// Those with fusions that are worth it, then the others, the fastest first.
+std::vector<JudgedPlan> in_order(WholeFound found, const Graph& graph) {
+  const auto faster = [](const JudgedPlan& a, const JudgedPlan& b) {
+    return a.verdict.step_s < b.verdict.step_s;
+  };
+  const auto refused = [&](const JudgedPlan& judged) {
+    return !judged.verdict.fits || !check_executable(judged.plan, graph).ok();
+  };
+  std::vector<JudgedPlan> plain = std::move(found.found.judged);
+  plain.push_back(std::move(found.plain));
+  std::erase_if(plain, refused);
+  std::stable_sort(plain.begin(), plain.end(), faster);
+  if (plain.empty()) return plain;
+  const double limit_s = (1 - kLeastGain) * plain.front().verdict.step_s;
+  std::vector<JudgedPlan> out;
+  for (JudgedPlan* const fused : {&found.fused, &found.woven})
+    if (fused->verdict.step_s < limit_s && !fusions_of(fused->plan).empty() && !refused(*fused) &&
+        (out.empty() || !(out.front().plan == fused->plan)))
+      out.push_back(std::move(*fused));
+  std::stable_sort(out.begin(), out.end(), faster);
+  if (!out.empty())
+    log_info(cat("plan: with ", fusions_of(out.front().plan), " a step takes ",
+                 format_seconds(out.front().verdict.step_s), " for ",
+                 format_seconds(plain.front().verdict.step_s)));
+  out.insert(out.end(), plain.begin(), plain.end());
+  return out;
+}
 
 }  // namespace
 
@@ -35,20 +88,9 @@ Result<std::vector<ExecutionPlan>> executable_plans(const PlanningProblem& probl
   if (keeps_some) {
     BRAID_ASSIGN(space_options, keeping(*search.constraints, std::move(space_options)));
   }
-  BRAID_ASSIGN(PlanSpace space, make_plan_space(problem, pricer, space_options));
-  SearchOptions options;
-  options.units.max_units = search.units;
-  options.units.threads = search.threads > 0
-                              ? search.threads
-                              : std::max(1, static_cast<int>(std::thread::hardware_concurrency()));
-  BRAID_ASSIGN(Found found, search_plans(space, options, simulator_judge(problem, calibration)));
-  std::vector<JudgedPlan> plans = std::move(found.judged);
-  std::erase_if(plans, [&](const JudgedPlan& judged) {
-    return !judged.verdict.fits || !check_executable(judged.plan, problem.graph).ok();
-  });
-  std::stable_sort(plans.begin(), plans.end(), [](const auto& a, const auto& b) {
-    return a.verdict.step_s < b.verdict.step_s;
-  });
+  BRAID_ASSIGN(WholeFound found,
+               search_whole(problem, pricer, calibration, whole_options(search, space_options)));
+  const std::vector<JudgedPlan> plans = in_order(std::move(found), problem.graph);
   if (plans.empty())
     return Status(Code::kInfeasible, cat("no plan that training executes fits",
                                          keeps_some ? " and keeps placement and parallel" : "",
@@ -56,7 +98,8 @@ Result<std::vector<ExecutionPlan>> executable_plans(const PlanningProblem& probl
   std::vector<ExecutionPlan> out;
   for (const JudgedPlan& judged : plans) out.push_back(judged.plan);
   if (search.staleness == 0) return out;
-  AheadOptions ahead{search.staleness, kUnitsOfDivision, options.units.threads, space_options};
+  AheadOptions ahead{search.staleness, kUnitsOfDivision, static_cast<int>(threads_of(search)),
+                     space_options};
   BRAID_ASSIGN(const auto proposal,
                propose_ahead(problem, pricer, calibration, plans.front().verdict.step_s, ahead));
   if (!proposal)

@@ -23,10 +23,11 @@ struct ExecutableSearch {
   int64_t staleness = 0;                         // that the fastest may have
 };
 
-// The plans that were simulated and fit, the fastest first. The same on every rank: the search is
-// limited by work, not by time. One whose rollouts are made ahead of training is the first of them
-// where it may have that and is faster; the log says which. kInfeasible where none fits. Errors:
-// devices of the constraints that are no run.
+// The plans that were simulated and fit, the fastest first (search/whole.h): before all others
+// those with fusions that save 1 % of a step or more, which the log names. The same on every rank:
+// the search is limited by work, not by time. One whose rollouts are made ahead of training is the
+// first of them where it may have that and is faster; the log says which. kInfeasible where none
+// fits. Errors: devices of the constraints that are no run.
 Result<std::vector<ExecutionPlan>> executable_plans(const PlanningProblem& problem,
                                                     const Calibration& calibration,
                                                     const ExecutableSearch& search = {});
