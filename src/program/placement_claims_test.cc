@@ -10,19 +10,36 @@
 #include "base/contains.h"
 #include "base/text.h"
 #include "plan/test_problem.h"
+#include "program/deal.h"
+#include "program/expand.h"
 #include "program/program.h"
 
 namespace braid::inline program {
 namespace {
 
-ExecutionPlan placed_plan(const PlanningProblem& problem, const std::string& placement) {
+// Data parallel on the devices of the placement, in parts of tp where these allow it.
+ExecutionPlan placed_plan(const PlanningProblem& problem, const std::string& placement,
+                          int tp = 1) {
   const CallMeshes meshes = *placement_meshes(placement, problem);
   ExecutionPlan plan = uniform_plan(problem, 1, 1, 1);
   for (CallPlan& entry : plan.calls) {
     entry.mesh = meshes.at(entry.call);
-    entry.strategy.dp = static_cast<int>(entry.mesh.devices.size());
+    const int devices = static_cast<int>(entry.mesh.devices.size());
+    entry.strategy.tp = devices % tp == 0 ? tp : 1;
+    entry.strategy.dp = devices / entry.strategy.tp;
   }
   return plan;
+}
+
+Deal deal_of(const Program& program, const PlanningProblem& problem, CallId id) {
+  std::vector<DealSample> samples;
+  const Call& call = program.graph.calls[id.value];
+  for (int64_t i = 0; i < call_samples(problem, call); ++i)
+    samples.push_back({SampleId{i}, GroupId{i}, 100 + i % 7, 50 + i % 11, true});
+  DealOptions options;
+  options.trains = call.kind == CallKind::kTrainStep;
+  options.minibatches = problem.workload.minibatches;
+  return deal(samples, program.calls[id.value].strategy, options);
 }
 
 TEST(Placements, OnlyDevicesOfARoleAreInItsCollectives) {
@@ -46,24 +63,54 @@ TEST(Placements, OnlyDevicesOfARoleAreInItsCollectives) {
     }
 }
 
+// Also inside calls: tensor parallel sums, gathers of slices, gradients.
+TEST(Placements, OnlyDevicesOfACallAreInTheGroupsOfItsBody) {
+  for (const std::string& placement : placement_names())
+    for (const int tp : {1, 2})
+      for (const int zero : {0, 3}) {
+        SCOPED_TRACE(cat(placement, " tp ", tp, " zero ", zero));
+        const PlanningProblem problem = make_test_problem();
+        ExecutionPlan plan = placed_plan(problem, placement, tp);
+        for (CallPlan& entry : plan.calls)
+          if (find_call(problem.graph, entry.call)->kind != CallKind::kGenerate &&
+              entry.strategy.dp > 1)
+            entry.strategy.zero_stage = zero;
+        const auto program = compile(plan, problem);
+        ASSERT_TRUE(program.ok()) << program.status().message();
+        int groups = 0;
+        for (const Call& call : problem.graph.calls) {
+          if (!uses_model(call) || call.kind == CallKind::kGenerate) continue;
+          const CallId id{static_cast<int32_t>(&call - problem.graph.calls.data())};
+          const Deal dealt = deal_of(*program, problem, id);
+          const std::vector<DeviceId>& mesh = program->calls[id.value].mesh.devices;
+          for (const DeviceId rank : mesh)
+            for (const OpGroup& group : expand(*program, id, rank, dealt).groups) {
+              groups += group.members.size() > 1;
+              for (const DeviceId member : group.members) EXPECT_TRUE(contains(mesh, member));
+            }
+        }
+        EXPECT_GT(groups, 0);
+      }
+}
+
 // Two bytes of each parameter to each of the replicas that generate, whatever they come from: whole
-// copies or slices.
+// copies, slices or parts of another tensor parallel size.
 TEST(Placements, EachCopyGetsEachParameterOnce) {
   for (const char* algorithm : {"ppo", "grpo"})
-    for (const int zero : {0, 3}) {
-      SCOPED_TRACE(cat(algorithm, " zero ", zero));
+    for (const auto& [zero, tp] : {std::pair(0, 1), std::pair(3, 1), std::pair(3, 2)}) {
+      SCOPED_TRACE(cat(algorithm, " zero ", zero, " tp ", tp));
       const PlanningProblem problem = make_test_problem({.algorithm = algorithm});
-      ExecutionPlan plan = placed_plan(problem, "disaggregated");
+      ExecutionPlan plan = placed_plan(problem, "disaggregated", tp);
       for (CallPlan& entry : plan.calls)
         if (find_call(problem.graph, entry.call)->kind == CallKind::kTrainStep &&
             entry.mesh.devices.size() > 1)
-          entry.strategy.zero_stage = zero;
+          entry.strategy = {.dp = static_cast<int>(entry.mesh.devices.size()), .zero_stage = zero};
       const Program program = *compile(plan, problem);
       std::map<std::string, double> bytes;
       for (const Reallocation& each : program.reallocations)
         for (const Message& message : each.messages)
           bytes[program.copies[each.copy].role.value] += message.bytes;
-      const auto replicas = static_cast<double>(plan.calls.front().mesh.devices.size());
+      const auto replicas = static_cast<double>(plan.calls.front().strategy.dp);
       for (const RoleSpec& spec : problem.graph.roles) {
         double parameters = 0;
         for (const TensorKind& kind : tensor_kinds(model_of(problem, spec.role).size, &spec))
@@ -71,9 +118,27 @@ TEST(Placements, EachCopyGetsEachParameterOnce) {
                                                                  ? kind.layer_end - kind.layer_begin
                                                                  : 1));
         const double wanted = spec.trained ? 2 * parameters * replicas : 0;
-        EXPECT_NEAR(bytes[spec.role.value], wanted, 1e-6 * wanted + 1) << spec.role;
+        // Norms are not cut: each rank of a part has them.
+        EXPECT_NEAR(bytes[spec.role.value], wanted, (tp > 1 ? 1e-4 : 1e-6) * wanted + 1)
+            << spec.role;
       }
     }
+}
+
+// Where only adapters train, only they travel: 2 r (d_in + d_out) bytes of each matrix.
+TEST(Placements, OfAdaptersTheCopiesGetThemAlone) {
+  PlanningProblem problem = make_test_problem({.algorithm = "grpo"});
+  constexpr int64_t kRank = 128;
+  problem.models["actor"].trainable = {true, kRank};
+  const ExecutionPlan plan = placed_plan(problem, "disaggregated");
+  const Program program = *compile(plan, problem);
+  double bytes = 0;
+  for (const Reallocation& each : program.reallocations)
+    for (const Message& message : each.messages) bytes += message.bytes;
+  const ModelSize& size = problem.models["actor"].size;  // llama2-7b: as many keys as queries
+  const int64_t sides = size.layers * (4 * 2 * size.hidden + 3 * (size.hidden + size.intermediate));
+  const double wanted = 2.0 * kRank * static_cast<double>(sides) * plan.calls.front().strategy.dp;
+  EXPECT_NEAR(bytes, wanted, 1e-6 * wanted);
 }
 
 }  // namespace

@@ -12,6 +12,7 @@
 #include <set>
 
 #include "device/device.h"
+#include "plan/placement.h"
 #include "plan/plan_text.h"
 #include "plan/validate.h"
 #include "runs/job_layouts.h"
@@ -480,6 +481,25 @@ TEST_F(JobProcess, SearchesAPlanThatItExecutes) {
   const CommandOutcome both =
       shell("", job_command("job-auto-both", "ppo", {"plan.auto=true", cluster, "plan.file=p"}));
   EXPECT_THAT(both.output, HasSubstr("plan.auto: plan.file states a plan already"));
+}
+
+// A placement says where calls run, and nothing of what they compute.
+TEST_F(JobProcess, EveryPlacementTrainsToTheWeightsOfOneProcess) {
+  for (const std::string algorithm : {"ppo", "grpo"})
+    for (const std::string& name : placement_names())
+      for (const int ranks : {4, 2, 8}) {
+        const bool quick = ranks == 4 && (name == "interleaved" || name == "disaggregated" ||
+                                          (name == "standalone" && algorithm == "ppo"));
+        if (!full_tier() && !quick) continue;
+        const std::string job = cat("placed-", algorithm, "-", name, ranks);
+        SCOPED_TRACE(job);
+        if (ranks == 2 && name == "standalone" && algorithm == "ppo") continue;  // three parts
+        std::vector<std::string> more = {"placement=" + name,
+                                         cat("cluster={nodes: 1, gpus_per_node: ", ranks, "}")};
+        if (ranks == 8) more.push_back("parallel={update_actor: {tp: 2}}");
+        expect_equivalent_run(algorithm, "qwen2", job, more);
+        if (HasFatalFailure()) return;
+      }
 }
 
 TEST_F(JobProcess, SearchesWithinAPlacement) {
