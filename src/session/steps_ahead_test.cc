@@ -16,8 +16,8 @@ using testing::HasSubstr;
 constexpr int64_t kSteps = 5;
 
 // Decoupled PPO by groups: the present policy's log-probs, weighted by the sampler's.
-Config stale_run(const std::string& name) {
-  Config config = tiny_run("grpo");
+Config stale_run(const std::string& name, const std::string& algorithm = "grpo") {
+  Config config = tiny_run(algorithm);
   config.run.name = cat("stale-", ::getpid(), "-", name);
   config.run.overwrite = true;
   config.algorithm.tis_cap = 2;
@@ -43,15 +43,15 @@ struct Learnt {
 };
 
 // Each step learns from what the weights of `staleness` steps before it have sampled.
-Learnt reference(int64_t staleness) {
+Learnt reference(int64_t staleness, const std::string& algorithm = "grpo") {
   std::vector<CheckpointState> versions;
   Learnt out;
   {
-    const Config config = stale_run("first");
+    const Config config = stale_run("first", algorithm);
     versions.push_back(copied(*session_of(config, program_of(config))->save_state()));
   }
   for (int64_t step = 0; step < kSteps; ++step) {
-    Config samples = stale_run(cat("samples-", step));
+    Config samples = stale_run(cat("samples-", step), algorithm);
     samples.rollout.record = true;
     samples.checkpoint.allow = {"rollout.replay"};
     CheckpointState older = versions[std::max<int64_t>(0, step - staleness)];
@@ -60,7 +60,7 @@ Learnt reference(int64_t staleness) {
     const auto sampler = session_of(samples, program_of(samples));
     EXPECT_EQ(sampler->load_state(older).message(), "");
     EXPECT_EQ(sampler->run_step().status().message(), "");
-    Config learns = stale_run("learns");
+    Config learns = stale_run("learns", algorithm);
     learns.rollout.replay = join_path(join_path(samples.run.dir, samples.run.name), kRolloutFile);
     learns.checkpoint.allow = {"rollout.replay"};
     const auto learner = session_of(learns, program_of(learns));
@@ -129,6 +129,20 @@ TEST(StepsAhead, LearnFromWhatOlderWeightsHaveSampled) {
     return state.tensors.at("actor.weights").front().values;
   };
   EXPECT_FALSE(at::equal(weights(learnt[0]), weights(learnt[1])));
+}
+
+// With a critic, whose values are those of the step that learns, and without groups' means.
+TEST(StepsAhead, OtherAlgorithmsLearnFromOlderSamplesToo) {
+  for (const std::string algorithm : {"ppo", "rloo"}) {
+    SCOPED_TRACE(algorithm);
+    const Learnt expected = reference(1, algorithm);
+    const Config config = stale_run("ahead", algorithm);
+    const auto session = session_of(config, program_ahead(config, 1));
+    const std::vector<Row> rows = run_steps(*session, kSteps);
+    expect_same_tensors(*session->save_state(), expected.state);
+    expect_same_rows(rows, expected.rows);
+    EXPECT_EQ(rows.back().at("staleness/max"), 1);
+  }
 }
 
 TEST(StepsAhead, OfZeroAreTheSynchronousRun) {
