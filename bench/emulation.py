@@ -90,9 +90,14 @@ PLANS = {
         "ppo", "mesh: all, dp: 2, tp: 8, pp: 1", "mesh: all, dp: 1, tp: 8, pp: 2, micro_batches: 4",
         "mesh: all, dp: 1, tp: 8, pp: 2, micro_batches: 8, recompute: full"))),
     "ppo-16 standalone": (2, PPO + ["placement=standalone", "parallel={tp: 2}"], None),
+    "ppo-16 colocated": (2, PPO + ["placement=colocated", "parallel={tp: 2, zero: 1}"], None),
+    "ppo-16 interleaved": (2, PPO + ["placement=interleaved", "parallel={tp: 2, zero: 1}"], None),
+    "ppo-16 apart": (2, PPO + ["placement=disaggregated", "parallel={tp: 2, zero: 1}"], None),
     "ppo-16 split": (2, PPO + ["placement=split", "parallel={tp: 2, zero: 1}"], None),
     "grpo-16 apart": (2, GRPO + ["placement=disaggregated", "parallel={tp: 1, zero: 1}"], None),
-    "grpo-16 interleaved": (2, GRPO, plan("grpo", 2, everywhere(
+    "grpo-16 ahead": (2, GRPO + ["placement=disaggregated", "parallel={tp: 1, zero: 1}", "plan.staleness=1",
+                                 "algorithm.tis_cap=2"], None),
+    "grpo-16 interleaved pipelines": (2, GRPO, plan("grpo", 2, everywhere(
         "grpo", "mesh: all, dp: 8, tp: 2, pp: 1", DP16,
         "mesh: all, dp: 4, tp: 1, pp: 4, interleave: 2, micro_batches: 8"))),
     "moe-16 experts": (2, MOE, plan("grpo", 2, everywhere(
