@@ -139,6 +139,7 @@ TEST_P(SmokeOfRecipe, ItsSamplesFitItsModel) {
       text.find("teacher:") == std::string::npos ? "" : cat(" teacher.path=", models, "/model"),
       text.find("critic: {path") == std::string::npos ? ""
                                                       : cat(" critic.path=", models, "/scorer"),
+      text.find("init_from: reward_model") == std::string::npos ? "" : " critic.init_from=policy",
       scored ? " reward='[{type: rule, rule: digit_share}]'" : "", " 2>&1"));
   EXPECT_EQ(outcome.exit_code, 0) << outcome.output;
   EXPECT_THAT(outcome.output, Not(HasSubstr("longer samples will fail")));
