@@ -19,16 +19,16 @@ constexpr int64_t kUnitsOfDivision = 2;  // of search, for each way to divide th
 constexpr int64_t kSearches = 4;         // of which search_whole() makes one plan
 constexpr double kLeastGain = 0.01;      // share of a step that a fusion has to save
 
-int64_t threads_of(const ExecutableSearch& search) {
+int threads_of(const ExecutableSearch& search) {
   return search.threads > 0 ? search.threads
-                            : std::max<int64_t>(1, std::thread::hardware_concurrency());
+                            : std::max(1, static_cast<int>(std::thread::hardware_concurrency()));
 }
 
 WholeOptions whole_options(const ExecutableSearch& search, const SpaceOptions& space) {
   WholeOptions out;
   out.space = space;
   out.search.units.max_units = std::max<int64_t>(1, search.units / kSearches);
-  out.search.units.threads = static_cast<int>(threads_of(search));
+  out.search.units.threads = threads_of(search);
   return out;
 }
 
@@ -98,8 +98,7 @@ Result<std::vector<ExecutionPlan>> executable_plans(const PlanningProblem& probl
   std::vector<ExecutionPlan> out;
   for (const JudgedPlan& judged : plans) out.push_back(judged.plan);
   if (search.staleness == 0) return out;
-  AheadOptions ahead{search.staleness, kUnitsOfDivision, static_cast<int>(threads_of(search)),
-                     space_options};
+  AheadOptions ahead{search.staleness, kUnitsOfDivision, threads_of(search), space_options};
   BRAID_ASSIGN(const auto proposal,
                propose_ahead(problem, pricer, calibration, plans.front().verdict.step_s, ahead));
   if (!proposal)

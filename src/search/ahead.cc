@@ -14,19 +14,15 @@
 namespace braid::inline search {
 namespace {
 
-DeviceMesh run_of(int first, int end) {
-  DeviceMesh out;
-  for (int device = first; device < end; ++device) out.devices.push_back(DeviceId{device});
-  return out;
-}
-
 // Where generation may run: on the last 1, 2, 4, ... devices, some being left for the other calls,
 // and on the meshes that calls may have beside the usual ones. Most devices first.
-std::vector<DeviceMesh> generating_meshes(int devices, const std::vector<DeviceMesh>& stated) {
+std::vector<DeviceMesh> generating_meshes(const Cluster& cluster,
+                                          const std::vector<DeviceMesh>& stated) {
+  const int devices = device_count(cluster);
   std::vector<DeviceMesh> out;
   for (int count = static_cast<int>(std::bit_floor(static_cast<unsigned>(devices - 1))); count >= 1;
        count /= 2)
-    out.push_back(run_of(devices - count, devices));
+    out.push_back(*contiguous_mesh(cluster, devices - count, count));
   for (const DeviceMesh& mesh : stated)
     if (!contains(out, mesh) && static_cast<int>(mesh.devices.size()) < devices)
       out.push_back(mesh);
@@ -36,15 +32,12 @@ std::vector<DeviceMesh> generating_meshes(int devices, const std::vector<DeviceM
   return out;
 }
 
-// The longer of the runs of devices before and after a run.
-DeviceMesh beside(const DeviceMesh& mesh, int devices) {
+// The longer of the runs of devices before and after a run. REQUIRES: it leaves some.
+DeviceMesh beside(const DeviceMesh& mesh, const Cluster& cluster) {
   const int first = mesh.devices.front().value, end = mesh.devices.back().value + 1;
-  return first >= devices - end ? run_of(0, first) : run_of(end, devices);
-}
-
-bool share_devices(const DeviceMesh& a, const DeviceMesh& b) {
-  return std::any_of(a.devices.begin(), a.devices.end(),
-                     [&](DeviceId device) { return contains(b.devices, device); });
+  const int after = device_count(cluster) - end;
+  return first >= after ? *contiguous_mesh(cluster, 0, first)
+                        : *contiguous_mesh(cluster, end, after);
 }
 
 // Plans that generate on a mesh and train beside it; the other calls are with either, and calls
@@ -52,7 +45,7 @@ bool share_devices(const DeviceMesh& a, const DeviceMesh& b) {
 SpaceOptions ahead_space(const PlanningProblem& problem, SpaceOptions options,
                          const DeviceMesh& generating) {
   const std::vector<DeviceMesh> stated = options.meshes;
-  const DeviceMesh rest = beside(generating, device_count(problem.cluster));
+  const DeviceMesh rest = beside(generating, problem.cluster);
   options.meshes.push_back(generating);
   options.meshes.push_back(rest);
   options.allowed = [&problem, generating, rest, stated,
@@ -61,7 +54,7 @@ SpaceOptions ahead_space(const PlanningProblem& problem, SpaceOptions options,
     const Call* call = find_call(problem.graph, entry.call);
     if (call != nullptr && call->kind == CallKind::kGenerate) return entry.mesh == generating;
     const bool trains = call != nullptr && call->kind == CallKind::kTrainStep;
-    if (trains && share_devices(entry.mesh, generating)) return false;
+    if (trains && overlaps(entry.mesh, generating)) return false;
     return entry.mesh == rest || entry.mesh == generating || contains(stated, entry.mesh);
   };
   return options;
@@ -109,8 +102,7 @@ Result<std::optional<AheadProposal>> propose_ahead(const PlanningProblem& proble
   AheadProposal out{options.staleness, step_s, {}, false};
   out.within = !options.space.meshes.empty();
   // What few devices cannot beat is not searched.
-  for (const DeviceMesh& mesh :
-       generating_meshes(device_count(problem.cluster), options.space.meshes)) {
+  for (const DeviceMesh& mesh : generating_meshes(problem.cluster, options.space.meshes)) {
     const double limit_s = out.ahead ? out.ahead->verdict.step_s : HUGE_VAL;
     BRAID_ASSIGN(auto best, best_with(problem, pricer, judge, options, mesh, limit_s));
     if (best && (!out.ahead || best->verdict.step_s < out.ahead->verdict.step_s))

@@ -126,17 +126,21 @@ TEST(HandOverPrices, RoundsOneByOneAreThoseInARow) {
     }
 }
 
-// Lengths with a tail on 8 devices: scoring begins while the tail is generated.
-TEST(HandOverPrices, ScoringHidesBehindTheTail) {
-  PlanningProblem problem = make_test_problem({.actor = "qwen2.5-7b",
-                                               .critic = "qwen2.5-7b",
-                                               .gpu = "b200",
-                                               .prompts = 256,
-                                               .prompt_tokens = 1024,
-                                               .response_tokens = 256});
+// Eight devices, and responses whose lengths have a tail.
+PlanningProblem tail_problem(TestProblem test, int64_t longest) {
+  test.actor = test.critic = "qwen2.5-7b";
+  test.response_tokens = 256;
+  PlanningProblem problem = make_test_problem(test);
   problem.workload.response.kind = LengthDistribution::Kind::kLognormal;
   problem.workload.response.sigma = 1;
-  problem.workload.response.longest = 2048;
+  problem.workload.response.longest = longest;
+  return problem;
+}
+
+// Lengths with a tail on 8 devices: scoring begins while the tail is generated.
+TEST(HandOverPrices, ScoringHidesBehindTheTail) {
+  const PlanningProblem problem =
+      tail_problem({.gpu = "b200", .prompts = 256, .prompt_tokens = 1024}, 2048);
   ExecutionPlan plan = uniform_plan(problem, 8, 1, 1);
   for (CallPlan& call : plan.calls) {
     if (call.call != "generate") call.strategy.micro_tokens = 8192;
@@ -156,15 +160,8 @@ TEST(HandOverPrices, ScoringHidesBehindTheTail) {
 // Where all but the generation is on half of the devices, replicas there have room for their own
 // longest sample alone, and may go on with longer ones of the others.
 TEST(HandOverPrices, ReplicasHaveRoomForTheLongestThatTheyTake) {
-  PlanningProblem problem = make_test_problem({.actor = "qwen2.5-7b",
-                                               .critic = "qwen2.5-7b",
-                                               .gpu = "a100-40g",
-                                               .prompts = 32,
-                                               .prompt_tokens = 64,
-                                               .response_tokens = 256});
-  problem.workload.response.kind = LengthDistribution::Kind::kLognormal;
-  problem.workload.response.sigma = 1;
-  problem.workload.response.longest = 8192;
+  const PlanningProblem problem =
+      tail_problem({.gpu = "a100-40g", .prompts = 32, .prompt_tokens = 64}, 8192);
   ExecutionPlan plan = uniform_plan(problem, 8, 1, 1);
   for (CallPlan& call : plan.calls) {
     if (call.call == "generate") continue;

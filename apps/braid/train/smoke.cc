@@ -170,6 +170,8 @@ Status write_model(const std::string& base, const std::string& folder, const Sou
   return save_model(*model, folder, options);
 }
 
+constexpr int64_t kSmokeSteps = 2;  // at most
+
 class Replacing {
  public:
   Replacing(const Config& config, Smoke* out)
@@ -221,14 +223,14 @@ void replace_warmups(const Config& config, int64_t steps, Replacing& replace) {
 void replace_sizes(const Config& config, Replacing& replace) {
   replace.set("run.name", config.run.name + "-smoke", config.run.name);
   replace.set("run.overwrite", "true", config.run.overwrite ? "true" : "false");
-  replace.at_most("train.total_steps", 2, config.train.total_steps);
+  replace.at_most("train.total_steps", kSmokeSteps, config.train.total_steps);
   // No fewer sequences in a mini-batch than data-parallel replicas.
   replace.at_most("rollout.prompts_per_step",
                   std::max<int64_t>(2, devices_of(config)) * config.train.minibatches,
                   config.rollout.prompts_per_step);
   replace.at_most("rollout.samples_per_prompt", 2, config.rollout.samples_per_prompt);
   replace.at_most("rollout.max_response_length", 8, config.rollout.max_response_length);
-  replace_warmups(config, std::min<int64_t>(2, config.train.total_steps), replace);
+  replace_warmups(config, std::min(kSmokeSteps, config.train.total_steps), replace);
   replace.at_most("log.samples_every", 1, config.log.samples_every);
   if (config.eval.every_steps == 0 && !config.eval.at_start) return;
   replace.at_most("eval.every_steps", 1, config.eval.every_steps);
