@@ -7,7 +7,7 @@ python3 tools/plot_plan.py "$1" docs/plan_timeline.svg
 python3 tools/plot_graph.py "$1" docs/ppo_step.svg
 python3 tools/plot_weights.py "$1" docs/weights_move.svg
 python3 tools/plot_fused.py "$1" docs/fused_schedule.svg
-python3 tools/plot_good_bad.py "$1" docs/good_bad_curves.svg
+python3 tools/plot_good_bad.py "$1" docs/evidence/good_bad.json docs/good_bad_curves.svg
 if command -v chromium > /dev/null; then tools/shoot_report.sh "$1" docs/report.png; fi
 python3 tools/plot_quickstart.py docs/evidence/quickstart.json docs/quickstart.svg
 python3 tools/check_outputs.py "$1" --all --write
