@@ -4,7 +4,6 @@ set -euo pipefail
 cd "$(dirname "$0")/.."
 folder=$(mktemp -d)
 trap 'rm -rf "$folder"' EXIT
-rm -rf runs/readme  # a run is not begun anew where another one has been
 awk -v folder="$folder" '/^```sh runnable/ {inside = 1; file = sprintf("%s/%03d.sh", folder, ++n); next}
   /^```/ {inside = 0} inside {print > file}' README.md
 for block in "$folder"/*.sh; do
