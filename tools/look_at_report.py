@@ -1,8 +1,10 @@
 #!/usr/bin/env python3
 """Opens a page of 'braid report' in headless Chromium at two widths and says what is wrong with it: errors of its script, sections
-that are empty, and content that is wider than the window. Exit code 1 where something is; 77 where there is no Chromium.
+that are empty, content that is wider than the window or than its card, and text squeezed to a letter a line. Exit code 1 where something
+is; 77 where there is no Chromium.
 Usage: look_at_report.py PAGE.html [--shot OUT.png [--height PIXELS]]"""
 import argparse
+import html
 import pathlib
 import re
 import shutil
@@ -10,7 +12,7 @@ import subprocess
 import sys
 import tempfile
 
-WIDTHS = (1280, 520)
+WIDTHS = (1400, 420)
 SECTIONS = ("head", "findings", "learning-charts", "time-charts", "timelines", "prediction-charts", "length-charts", "memory-charts",
             "owner-charts", "sample-table", "config-table")
 BEFORE = '<script>window.onerror = (text, file, line) => { document.documentElement.dataset.error = text + " (line " + line + ")"; };</script>'
@@ -18,7 +20,16 @@ AFTER = """<script>
 document.documentElement.dataset.width = document.documentElement.scrollWidth;
 document.documentElement.dataset.window = window.innerWidth;
 document.documentElement.dataset.empty = %s.filter(id => !document.getElementById(id).children.length).join(" ");
+const named = (what, nodes) => nodes.map(node => what + " '" + node.textContent.slice(0, 30) + "'").join(", ");
+document.documentElement.dataset.cut = named("cut off:", [...document.querySelectorAll("nav, p, td, th, h3, .card, .card div")]
+  .filter(node => node.clientWidth && node.scrollWidth > node.clientWidth + 1 && !node.querySelector("pre")));
+document.documentElement.dataset.squeezed = named("squeezed:", [...document.querySelectorAll("td, th")]
+  .filter(node => node.textContent.trim().length > 2 && node.clientWidth && node.clientHeight > 6 * node.clientWidth));
 </script>"""
+# Chromium's windows are no narrower than 500 pixels, frames are.
+FRAMED = """<body><iframe width="%d" height="1200" srcdoc="%s"></iframe><script>
+document.querySelector("iframe").onload = loaded => Object.assign(document.documentElement.dataset, loaded.target.contentDocument.documentElement.dataset);
+</script></body>"""
 
 
 def chromium():
@@ -35,9 +46,10 @@ def run(program, page, width, more):
 
 def mistakes(program, text, folder, width, empty_allowed):
     page = folder / "page.html"
-    page.write_text(text.replace("<head>", "<head>" + BEFORE, 1).replace("</body>", AFTER % list(SECTIONS) + "</body>", 1))
-    dom = run(program, page, width, ["--dump-dom"])
-    found = dict(re.findall(r'data-(error|width|window|empty)="([^"]*)"', dom[:dom.find("<head>") + 1]))
+    looked_at = text.replace("<head>", "<head>" + BEFORE, 1).replace("</body>", AFTER % list(SECTIONS) + "</body>", 1)
+    page.write_text("<html><head></head>" + FRAMED % (width, html.escape(looked_at)) + "</html>")
+    dom = run(program, page, width + 40, ["--dump-dom"])
+    found = dict(re.findall(r'data-(error|width|window|empty|cut|squeezed)="([^"]*)"', dom[:dom.find("<head>") + 1]))
     if "empty" not in found:
         return [f"at {width} pixels: the page did not load"]
     out = [f"at {width} pixels: {found['error']}"] if "error" in found else []
@@ -46,7 +58,7 @@ def mistakes(program, text, folder, width, empty_allowed):
         out.append(f"at {width} pixels: nothing in {', '.join(empty)}")
     if int(found["width"]) > int(found["window"]):
         out.append(f"at {width} pixels: content is {found['width']} wide")
-    return out
+    return out + [f"at {width} pixels: {html.unescape(found[what])}" for what in ("cut", "squeezed") if found[what]]
 
 
 def main():
