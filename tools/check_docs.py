@@ -6,7 +6,9 @@
   another page every mention). It looks like one if it exists seen from the page, the root or src/, begins with a folder of the
   root, or ends like a source file (.cc .h .py .sh .md .toml). Names with * < > { } $ or words in capitals stand for others.
 * Commands in code font and in blocks name files that exist, where these begin with a folder of the root.
-* docs/README.md links every page, and every page of docs/ and of an example has a command that a test runs.
+* docs/README.md links every page, and every page (of the root, of docs/ and of an example) has a command that a test runs.
+* Pages say how it is, and not how it was: no "since then", "no longer" and the like.
+* docs/glossary.md has the field's words that people search for and every abbreviation that three pages use, in the order of the alphabet.
 * A block without a language shows an output: the comment before it says how it is made (tools/check_outputs.py), and such a
   comment has its block. Messages of the program do not stand in indented lines, which escape this.
 * Sources and scripts name pages and anchors that exist; their comments, and the words of pages outside code font, name C++ sources
@@ -22,6 +24,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
 INDEX = ROOT / "docs" / "README.md"
+GLOSSARY = ROOT / "docs" / "glossary.md"
 FOLDERS = ("src/", "tools/", "docs/", "examples/", "bench/", "apps/", "tests/", "cmake/", "fuzz/", "plugins/")
 SOURCE_ENDINGS = (".cc", ".h", ".py", ".sh", ".md", ".toml")
 NOT_OURS = {"my_reward.py", "braid_loss.h", "pyproject.toml", "setup.py"}  # files of a reader
@@ -35,9 +38,17 @@ FENCE = re.compile(r"^ *(```+)([^\n]*)\n(.*?)^ *\1 *$", re.M | re.S)
 MARKER = re.compile(r"<!-- (output|slow output|measured): .*-->\s*\Z")
 NAMED_PAGE = re.compile(r"docs/[a-z_]+\.md(#[a-z0-9_-]+)?")
 MESSAGE = re.compile(r"^(?:    |\t)\s*(?:braid: error|warning |info |\d\d:\d\d:\d\d ).*", re.M)
-RUN = re.compile(r"^ *<!-- (output|text): ", re.M)
+RUN = re.compile(r"^ *<!-- (output|text): |^```sh runnable$", re.M)  # tools/check_outputs.py, tools/run_readme.sh
 RUN_BY_OTHERS = {"algorithms.md"}  # tests/runs/algorithms_test.cc
 PRINTED = re.compile(r"<!-- (?:slow )?text: .*?<!-- end -->", re.S)
+HISTORY = re.compile(r"\b(since then|no longer|until now|as of now|by now|nowadays|formerly|previously|in earlier versions|used to (?:be|have|take|say)|"
+                     r"(?:is|are|has|have|does|do|can) now|now (?:is|are|has|have|does|do|can|takes|gives|says)|has been (?:added|removed|changed|replaced))\b", re.I)
+SEARCHED = ("data parallel", "deterministic", "gradient accumulation", "gradient checkpointing", "mixed precision", "offload", "pipeline parallel",
+            "tensor parallel")  # people look for these words
+ABBREVIATION = re.compile(r"(?<![\w/.+-])([A-Z]{2,6})s?\b(?![/.]\w)")
+EVERYDAY = {"CPU", "CSV", "CUDA", "GB", "GPU", "HTTP", "JSON", "MB", "PCRE", "README", "SHA", "SIGHUP", "SIGINT", "UTF", "YAML",  # known to all,
+            "AMD", "APP", "TRL",  # names,
+            "DIR", "FILE", "FOLDER", "MODEL", "NAME", "ORG", "OUT", "PATH", "RUN"}  # and what stands for a word of the reader
 
 
 def listed(*patterns):
@@ -174,16 +185,27 @@ def block_faults(page):
         yield f"line {line}: a message of the program stands in a block below <!-- output: COMMAND --> or <!-- measured: … -->, not indented"
 
 
+def is_for_readers(page):
+    """Pages of the root, of docs/ and of an example, not those that explain a folder of test data."""
+    return page.parent in (ROOT, INDEX.parent) or page.parent.parent == ROOT / "examples"
+
+
 def unrun(page):
-    """Pages of docs/ and of examples run a command in a test: an output, a printed text, or commands that a test takes from the page."""
-    for_users = page.parent == INDEX.parent or page.parent.parent == ROOT / "examples"
-    if for_users and page != INDEX and page.name not in RUN_BY_OTHERS and not RUN.search(page.read_text()):
+    """Pages run a command in a test: an output, a printed text, or commands that a test takes from the page."""
+    if is_for_readers(page) and page.name not in RUN_BY_OTHERS and not RUN.search(page.read_text()):
         yield "runs no command in a test: show what one prints below <!-- output: COMMAND -->"
+
+
+def history_faults(page):
+    text = CODE.sub(blank, prose(page, [PRINTED]))
+    for match in HISTORY.finditer(text):
+        yield f"line {text.count(chr(10), 0, match.start()) + 1}: '{match.group(0)}' tells history; say how it is"
 
 
 def faults(page):
     yield from link_faults(page)
     yield from unrun(page)
+    yield from history_faults(page)
     yield from path_faults(page)
     yield from (f"`{word}` is not a link" for _, word, _ in unlinked(page))
     yield from block_faults(page)
@@ -192,6 +214,21 @@ def faults(page):
 def index_faults(pages):
     linked = {(INDEX.parent / (match.group(2) or match.group(3)).partition("#")[0]).resolve() for match in LINK.finditer(prose(INDEX))}
     yield from (f"docs/README.md: {page.relative_to(ROOT)} is not in the index" for page in pages if page != INDEX and page not in linked)
+
+
+def glossary_faults(pages):
+    """What docs/glossary.md lacks. Its words are the first cells of the rows of its table."""
+    words = [re.sub(r"[`*\\]", "", word).strip() for word in re.findall(r"^\| *([^|]*?) *\|", GLOSSARY.read_text(), re.M)[2:]]
+    text = "\n".join(words)
+    order = [re.sub(r"[^a-z0-9]", "", word.lower()) for word in words]
+    yield from (f"docs/glossary.md: '{words[k + 1]}' stands behind '{words[k]}'" for k in range(len(words) - 1) if order[k] > order[k + 1])
+    yield from (f"docs/glossary.md: '{word}', for which people search, is not there" for word in SEARCHED if word not in text)
+    users = {}
+    for page in filter(is_for_readers, pages):
+        for word in ABBREVIATION.findall(CODE.sub(blank, prose(page, [PRINTED]))):
+            users.setdefault(word, set()).add(page)
+    yield from (f"docs/glossary.md: '{word}' is not there, and {len(found)} pages use it"
+                for word, found in sorted(users.items()) if len(found) > 2 and word not in EVERYDAY and not re.search(rf"\b{word}\b", text))
 
 
 def source_faults():
@@ -243,7 +280,7 @@ def main():
         for page in pages:
             fix(page)
     wrong = [f"{page.relative_to(ROOT)}: {fault}" for page in pages for fault in faults(page)]
-    wrong += [*index_faults(pages), *source_faults(), *named_sources()]
+    wrong += [*index_faults(pages), *glossary_faults(pages), *source_faults(), *named_sources()]
     print("\n".join(wrong) or f"docs: {len(pages)} pages, every link and path leads to something, and the index has them all")
     sys.exit(1 if wrong else 0)
 

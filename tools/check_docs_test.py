@@ -8,9 +8,18 @@ from pathlib import Path
 
 CHECK = Path(__file__).resolve().with_name("check_docs.py")
 COMMAND = "<!-- output: braid --version -->\n```\nbraid 1\n```\n"
-INDEX = "# Pages\n\n[a](a.md){} [tree](../README.md) [one](../examples/one/README.md)\n"
+INDEX = "# Pages\n\n[a](a.md){} [words](glossary.md) [tree](../README.md) [one](../examples/one/README.md)\n\n" + COMMAND
+WORDS = ("data parallel (`dp`)", "deterministic", "gradient accumulation", "gradient checkpointing", "mixed precision", "offload", "pipeline parallel",
+         "tensor parallel")
+
+
+def glossary(*words):
+    return "# Words\n\n| word | meaning |\n|---|---|\n" + "".join(f"| {word} | what it means |\n" for word in words) + "\n" + COMMAND
+
+
 FILES = {
-    "README.md": "# Tree\n\n[All pages](docs/README.md)\n",
+    "README.md": "# Tree\n\n[All pages](docs/README.md)\n\n```sh runnable\nbraid --version\n```\n",
+    "docs/glossary.md": glossary(*WORDS),
     "docs/README.md": INDEX.format(""),
     "docs/a.md": f"# A\n\n## Two words\n\n[here](#two-words)\n\n{COMMAND}",
     "examples/one/README.md": f"# One\n\n{COMMAND}",
@@ -65,6 +74,24 @@ class CheckDocs(unittest.TestCase):
         self.only("docs/a.md: runs no command", docs_in_a_dot_md="# A\n")
         self.only("docs/a_appendix.md: runs no command", docs_in_a_appendix_dot_md="# A\n", docs_in_README_dot_md=INDEX.format(" [b](a_appendix.md)"))
         self.only("examples/one/README.md: runs no command", examples_in_one_in_README_dot_md="# One\n")
+        self.only("README.md: runs no command", README_dot_md="# Tree\n\n[All pages](docs/README.md)\n")
+
+    def test_pages_that_tell_history(self):
+        self.only("docs/a.md: line 4: 'no longer' tells history", docs_in_a_dot_md="# A\n\nA plan\nno longer fits.\n\n" + COMMAND)
+        self.only("'is now' tells history", docs_in_a_dot_md="# A\n\nIt is now fast.\n\n" + COMMAND)
+        self.assertEqual(faults(docs_in_a_dot_md="# A\n\nIt is there before the step, is used to train, and `is now` is code.\n\n" + COMMAND), [])
+
+    def test_a_glossary_out_of_order(self):
+        self.only("'bubble' stands behind 'tensor parallel'", docs_in_glossary_dot_md=glossary(*WORDS, "bubble\\*"))
+
+    def test_a_word_that_people_search_for(self):
+        self.only("'offload', for which people search, is not there", docs_in_glossary_dot_md=glossary(*(word for word in WORDS if word != "offload")))
+
+    def test_an_abbreviation_of_many_pages(self):
+        uses = {f"docs_in_{name}_dot_md": f"# Page\n\nGAEs and CPUs. `RLOO` is code.\n\n{COMMAND}" for name in "abc"}
+        found = {"docs_in_README_dot_md": INDEX.format(" [b](b.md) [c](c.md)")}
+        self.only("'GAE' is not there, and 3 pages use it", **uses, **found)
+        self.assertEqual(faults(**uses, **found, docs_in_glossary_dot_md=glossary(*WORDS[:2], "GAE", *WORDS[2:])), [])
 
     def test_a_page_that_the_index_lacks(self):
         self.only("docs/b.md is not in the index", docs_in_b_dot_md=COMMAND)
