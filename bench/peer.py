@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Braid beside the peer (the scripts of ../shared/peers) on the same weights, prompts and lengths, in one run.
+"""Braid beside the peer (the scripts of --peers, which are not part of this repository) on the same weights, prompts and lengths, in one run.
 
   python3 bench/peer.py --peers DIR --data train.jsonl [--presets tiny,small] [--rounds 3] [--busy] [--json out.json]
 
