@@ -276,7 +276,7 @@ def main():
     parser.add_argument("--gpu", default="h200")
     parser.add_argument("--out")
     options = parser.parse_args()
-    rows, refused, other, unread, modelless, differ = [], [], [], [], [], []
+    rows, refused, other, unread, modelless, differ, text_alone = [], [], [], [], [], [], []
     for folder in options.folders:
         verl = folder if os.path.exists(f"{folder}/verl/trainer/config") else options.verl
         for script in scripts_of(folder):
@@ -284,7 +284,7 @@ def main():
             framework, stated, words, notes = launch_of(options.braid, script, "sandbox")
             text_framework, text_stated, _, text_notes = launch_of(options.braid, script, "text")
             if framework is None and text_framework is not None:
-                differ.append(f"silent: {name}: starts nothing in the sandbox, {text_framework} as text")
+                text_alone.append(f"{name}: starts nothing in the sandbox, {text_framework} as text")
             if framework is None:
                 continue
             difference = disagreement(stated, text_stated, text_notes) if text_framework else "silent: starts nothing"
@@ -321,7 +321,7 @@ def main():
         with open(options.out, "w") as file:
             file.write("[\n" + ",\n".join(json.dumps(row) for row in rows) + "\n]\n")
     for title, lines in (("refused", refused), ("model named", modelless), ("keys not read", unread), ("another layout", other),
-                         ("as text", differ)):
+                         ("as text", differ), ("as text alone", text_alone)):
         for line in lines:
             print(f"{title}: {line}")
     read = len(rows) - len(refused) - len(unread)
@@ -330,7 +330,7 @@ def main():
           f"{len(refused)} refused, {len(unread)} with such keys not read, {len(other)} planned with another layout")
     silent = sum(line.startswith("silent") for line in differ)
     print(f"read as text: {len(rows) - len(differ)} alike, {len(differ) - silent} that differ and say so, {silent} that "
-          "differ without a word")
+          "differ without a word" + (f"; {len(text_alone)} more start RL training as text alone" if text_alone else ""))
 
 
 if __name__ == "__main__":
