@@ -42,10 +42,11 @@ std::string prompt_column(const OrderedJson& row, const DataConfig& config) {
 
 Status no_prompt(const OrderedJson& row, const DataConfig& config) {
   const bool pairs = has_column(row, "chosen") && has_column(row, "rejected");
-  const char* hint = pairs ? " (chosen and rejected are for algorithm rm, dpo or orpo)"
-                     : has_column(row, "text")
-                         ? " (text is for sft; data.prompt_key: text makes it the prompt)"
-                         : "";
+  const char* hint =
+      pairs ? " (algorithm rm, dpo or orpo learns from chosen and rejected; an evaluation reads "
+              "prompts, whatever the algorithm)"
+      : has_column(row, "text") ? " (text is for sft; data.prompt_key: text makes it the prompt)"
+                                : "";
   return missing_key(row, cat("'", config.prompt_key, "' (data.prompt_key)"), hint);
 }
 

@@ -6,6 +6,7 @@
 namespace braid::inline data {
 namespace {
 
+using ::testing::AllOf;
 using ::testing::HasSubstr;
 
 OrderedJson turn(const char* role, const char* content) {
@@ -123,7 +124,8 @@ TEST(Columns, DataForAnotherAlgorithmSaySo) {
     EXPECT_THAT(recognised({{"response", "b"}, {"score", 1}, {"label", true}}, need),
                 HasSubstr("missing key 'prompt'"));
   EXPECT_THAT(recognised({{"chosen", "a"}, {"rejected", "b"}}, DataNeed::kPrompts),
-              HasSubstr("for algorithm rm, dpo or orpo"));
+              AllOf(HasSubstr("algorithm rm, dpo or orpo learns from chosen and rejected"),
+                    HasSubstr("an evaluation reads prompts")));
   EXPECT_THAT(recognised({{"text", "a"}}, DataNeed::kPrompts),
               HasSubstr("data.prompt_key: text makes it the prompt"));
   EXPECT_THAT(recognised({{"prompt", "a"}, {"completion", "b"}, {"label", true}}, DataNeed::kPairs),
