@@ -44,6 +44,7 @@ reward:
   const Json summary = Json::parse(finished.lines[3])["summary"];
   EXPECT_EQ(summary["errors"], 1);
   EXPECT_EQ(summary["dropped"], 1);
+  EXPECT_EQ(summary["stopping"], 0);
   EXPECT_EQ(summary["skipped_models"], Json({"rm"}));
 }
 
@@ -52,6 +53,14 @@ TEST_F(RewardTestCommand, StopShowsEverythingAndFails) {
   EXPECT_EQ(finished.end, "exited with status 1");
   EXPECT_EQ(finished.lines.size(), 4u);
   EXPECT_THAT(finished.errors, AllOf(HasSubstr("sample 2"), HasSubstr("1 of 3")));
+  const Json summary = Json::parse(finished.lines[3])["summary"];
+  EXPECT_EQ(summary["dropped"], 0);  // nothing is: training would end
+  EXPECT_EQ(summary["stopping"], 1);
+  const Finished table =
+      run_program({BRAID_BINARY, "reward-test", "reward=[{type: rule, rule: numeric}]", "--samples",
+                   write("s.jsonl", kSamples)});
+  EXPECT_THAT(table.lines.back(),
+              HasSubstr("0 dropped, 1 for which training would stop (on_error)"));
 }
 
 TEST_F(RewardTestCommand, TakesKeysAndShowsWhatDoesNotApply) {

@@ -79,8 +79,23 @@ void for_each_failure(const Report& report, size_t sample, const See& see) {
   }
 }
 
+// Samples for which training would end, as their rewards have no policy that goes on.
+int64_t stopping_count(const Report& report) {
+  int64_t count = 0;
+  for (size_t i = 0; i < report.samples.size(); ++i) {
+    bool stops = false;
+    for_each_failure(report, i, [&](const RewardOptions& options, const RewardOutcome&) {
+      stops |= options.on_error != "drop" && options.on_error != "zero";
+    });
+    count += stops;
+  }
+  return count;
+}
+
+// Of the others those without a total.
 int64_t dropped_count(const Report& report) {
-  return std::count(report.totals.kept.begin(), report.totals.kept.end(), false);
+  const auto& kept = report.totals.kept;
+  return std::count(kept.begin(), kept.end(), false) - stopping_count(report);
 }
 
 OrderedJson sample_json(const Report& report, size_t sample) {
@@ -111,6 +126,7 @@ OrderedJson summary_json(const Report& report) {
             {"errors", report.totals.errors},
             {"retried", report.totals.retried},
             {"dropped", dropped_count(report)},
+            {"stopping", stopping_count(report)},
             {"skipped_models", skipped}}}};
 }
 
@@ -159,11 +175,12 @@ void print_text(const Report& report) {
   for (const RewardOptions& options : report.options)
     if (options.type == "model")
       std::printf("%s: not scored: type model needs the engine\n", reward_name(options).c_str());
-  std::printf("%zu samples, %lld timeouts, %lld errors, %lld retried, %lld dropped\n",
-              report.samples.size(), static_cast<long long>(report.totals.timeouts),
-              static_cast<long long>(report.totals.errors),
-              static_cast<long long>(report.totals.retried),
-              static_cast<long long>(dropped_count(report)));
+  std::string counts = cat(report.samples.size(), " samples, ", report.totals.timeouts,
+                           " timeouts, ", report.totals.errors, " errors, ", report.totals.retried,
+                           " retried, ", dropped_count(report), " dropped");
+  if (const int64_t stopping = stopping_count(report); stopping > 0)
+    counts += cat(", ", stopping, " for which training would stop (on_error)");
+  std::printf("%s\n", counts.c_str());
 }
 
 Status run_reward_test(const RewardTestOptions& options, const std::vector<std::string>& inputs) {
