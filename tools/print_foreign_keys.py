@@ -41,7 +41,7 @@ EXAMPLES = {
     "kl_estimator": ["low_var_kl"], "kl_in_loss": ["true"], "kl_in_reward": ["true"], "schedule": ["constant_with_warmup", "cosine"],
     "dtype": ["bfloat16", "float16"], "kept_dtype": ["bfloat16", "float32"], "half_precision": ["true"], "truncation": ["left", "true"], "to_chat": ["true"],
     "learned_turns": ["true"], "template_argument": ["false"], "reward_model_entry": ["my/reward"],
-    "reward_url": ["http://node7:5000/score"], "reward_function": ["my_rewards.py"], "resume": ["true", "disable"],
+    "reward_url": ["http://node7:5000/score", "reward_func.py"], "reward_function": ["my_rewards.py"], "resume": ["true", "disable"],
     "save_strategy": ["no", "best"], "eval_strategy": ["no"], "buffer_switch": ["false"], "cpu_switch": ["true"],
     "devices_of_cluster": ["8"], "engine_tp": ["2"], "engine_dp": ["4"], "update_tp": ["4"], "update_pp": ["2"],
     "micro_batches_to_minibatches": ["16"], "accumulation_to_minibatches": ["8"], "updates_to_steps": ["100", "-1"],
@@ -55,8 +55,9 @@ EXAMPLES = {
     "sampling_strategy": ["sequential"], "function_of_entry": [], "buffer_length": [], "device_name": ["cuda"],
     "trackers": ["tensorboard", "wandb"], "project_of_tracker": ["sorting"], "adapters": ["true"], "offloads": ["true", "false"],
     "reward_functions": ["my_rewards.py"], "always_sampled": ["true"], "sampled_evaluation": ["false"], "temperature_of_evaluation": [],
-    "zero_of_all": ["3"], "zero_group": ["8"], "sharded": ["true"], "colocated": ["true", "false"], "no_conversion": [],
+    "devices_of_role": [], "eval_interval": ["20", "-1"], "zero_of_all": ["3"], "zero_group": ["8"], "sharded": ["true"], "colocated": ["true", "false"], "no_conversion": [],
 }
+BY_HAND = ("no_conversion", "devices_of_role")
 # Names of theirs in place of those above, where a framework has its own.
 OWN_EXAMPLES = {
     "loss_agg_mode": ["token-mean", "seq-mean-token-mean", "seq-mean-token-sum-norm"], "adv_estimator": ["gae", "grpo", "rloo"],
@@ -134,7 +135,7 @@ def here(command, run, rows):
         values = OWN_EXAMPLES.get(theirs, EXAMPLES[conversion] if conversion else [])
         shown = [example(answer(command, run, theirs, value) or "", value) for value in values]
         names = " and ".join(f"`{name}`" for name in ours.split(" and "))
-        value = "; ".join(text for text in shown if text) or ("by hand" if conversion == "no_conversion" else "as it is")
+        value = "; ".join(text for text in shown if text) or ("by hand" if conversion in BY_HAND else "as it is")
         print(f"| `{theirs}` | {names} | {cell(note)} | {cell(value)} |")
 
 

@@ -133,6 +133,12 @@ constexpr Answer kTrl[] = {
     {"save_total_limit=3", "write 'checkpoint.keep_last: 3'"},
     {"eval_strategy=steps", "the number of steps itself (eval_steps)"},
     {"eval_steps=50", "write 'eval.every_steps: 50'"},
+    {"eval_steps=50", "50, where data.eval has prompts and reward has entries: an evaluation scores", "algorithm.name=dpo"},
+    {"eval_steps=0", "write 'eval.every_steps: 0'", "algorithm.name=sft"},
+    {"eval_strategy=epoch", "there is none by a loss on held-out data", "algorithm.name=rm"},
+    {"eval_steps=50", "50 has no counterpart: eval_strategy is no", "eval_strategy=no"},
+    {"per_device_eval_batch_size=8", "rollout.max_concurrent says how many sequences are generated"},
+    {"reward_funcs=[f]", "such as {name: NAME, type: python, path: FILE.py, function: NAME}, one for each"},
     {"logging_steps=10", "every step is logged"},
     {"report_to=wandb", "here it is log.wandb: for wandb that is the name of a project"},
     {"run_name=a", "write 'run.name: a'"},
@@ -164,7 +170,9 @@ constexpr Answer kTrl[] = {
     {"ddp_find_unused_parameters=false", "gradients of ranks are summed in one way"},
     {"deepspeed=ds.json", "write 'parallel: {zero: 3}'"},
     {"fsdp=full_shard", "write 'parallel: {zero: 3}'"},
-    {"use_peft=true", "here it is lora.rank"},
+    {"use_peft=true", "write 'lora.rank: 16' and 'lora.alpha: 32' and 'lora.dropout: 0.05', TRL's default"},
+    {"use_peft=true", "write 'lora.alpha: 32' and 'lora.dropout: 0.05', TRL's default", "lora_r=8"},
+    {"use_peft=false", "false has no counterpart: all weights train"},
     {"lora_r=16", "write 'lora.rank: 16'"},
     {"lora_target_modules=[q_proj]", "write 'lora.targets: [q_proj]'"},
     {"load_in_4bit=true", "weights are not quantized"},
@@ -335,6 +343,13 @@ constexpr Answer kOpenRlhf[] = {
     {"--pretrain=m", "write 'model.path: m'"},
     {"--reward_pretrain=m", "write 'reward: [{type: model, path: m}]'"},
     {"--remote_rm_url=http://x", "write 'reward: [{type: http, url: \"http://x\"}]'"},
+    {"--remote_rm_url=reward_func.py", "that is an entry of type python, with a function in TRL's form around yours"},
+    {"--reward.remote_url=my/reward.py", "that is an entry of type python"},
+    {"--micro_rollout_batch_size=16", "other forwards are cut by tokens"},
+    {"--rollout.micro_batch_size=16", "other forwards are cut by tokens"},
+    {"--critic.num_nodes=1", "here it is placement (devices of a role, as {critic: 8-15})"},
+    {"--ref_num_nodes=1", "1 has no counterpart: colocate_all_models gives all roles the same devices", "colocate_all_models=true"},
+    {"--reward.num_gpus_per_node=8", "8 has no counterpart: colocate_all gives all roles", "train.colocate_all=true"},
     {"--prompt_data=d.jsonl", "write 'data.train: d.jsonl'"},
     {"--input_key=q", "write 'data.prompt_key: q'"},
     {"--apply_chat_template=true", "write 'data.prompt_format: chat'"},
@@ -415,7 +430,7 @@ TEST_P(ForeignKeyAnswers, AreWhatBraidDoes) {
     EXPECT_FALSE(lines.empty()) << status.message();
   }
   for (const char* needed : {"rollout.samples_per_prompt=2", "rollout.max_response_length=128",
-                             "data.eval=task:sort_digits"})
+                             "data.eval=task:sort_digits", "reward=[{type: rule, rule: exact}]"})
     lines.insert(lines.begin(), needed);
   std::erase_if(lines, [](const std::string& line) { return line == "rollout.temperature=0"; });
   EXPECT_EQ(load_overrides(lines).message(), "") << join(lines, " ");

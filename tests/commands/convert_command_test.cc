@@ -67,6 +67,30 @@ TEST_F(ConvertCommand, WhatCannotRunEndsWithItsReason) {
   EXPECT_THAT(made.output, HasSubstr("cannot be compared with others of its group"));
 }
 
+// Nor do keys of services come out, wherever a script has them from.
+TEST_F(ConvertCommand, SecretsStayInTheScript) {
+  const std::string script = write("train.sh",
+                                   "#!/bin/bash\npython3 -m openrlhf.cli.train_ppo_ray "
+                                   "--pretrain m --use_wandb abcdef0123 --wandb_project p\n");
+  for (const char* command : {"config --from openrlhf", "plan --keys --import openrlhf"}) {
+    const CommandOutcome made = run_braid(cat(command, " --read-script text ", script));
+    EXPECT_THAT(made.output, HasSubstr("***"));
+    EXPECT_THAT(made.output, Not(HasSubstr("abcdef0123")));
+  }
+}
+
+TEST_F(ConvertCommand, AProgramInPythonIsNoConfiguration) {
+  const std::string file = write("train.py", "import trl\ntrainer.lr=1\n");
+  for (const char* framework : {"verl", "openrlhf"})
+    for (const char* command : {"config --from ", "plan --import "}) {
+      const CommandOutcome refused = run_braid(cat(command, framework, " ", file));
+      EXPECT_EQ(refused.exit_code, 2);
+      EXPECT_THAT(refused.output,
+                  HasSubstr("Python programs are not read; name the launch script"));
+    }
+  EXPECT_THAT(run_braid("config --from trl " + file).output, HasSubstr("args.to_json_string()"));
+}
+
 TEST_F(ConvertCommand, AnUnknownFrameworkIsNamed) {
   const std::string file = write("a.yaml", "a: 1\n");
   EXPECT_THAT(run_braid("config --from slime " + file).output,

@@ -40,7 +40,7 @@ Result<ForeignKeys> foreign_keys(const ConfigArguments& arguments,
   if (!arguments.read_script.empty())
     return invalid_input("--read-script: TRL's configurations are YAML files; leave it out");
   BRAID_ASSIGN(const std::string text, read_file(inputs.front()));
-  BRAID_ASSIGN(ForeignKeys keys, yaml_configuration(text, inputs.front()));
+  BRAID_ASSIGN(ForeignKeys keys, trl_configuration(text, inputs.front()));
   BRAID_TRY(add_overrides({inputs.begin() + 1, inputs.end()}, &keys));
   return keys;
 }

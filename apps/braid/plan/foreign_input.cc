@@ -13,6 +13,10 @@ Result<ForeignInput> read_foreign_input(const Framework& framework,
   ForeignInput out;
   const std::string& path = options.inputs.front();
   BRAID_ASSIGN(const std::string text, read_file(path));
+  if (path.ends_with(".py"))
+    return invalid_input(cat(path, ": Python programs are not read; name the launch script that ",
+                             "starts it (.sh), its configuration (YAML) or a file of its ",
+                             "arguments"));
   const bool script = is_launch_script(path, text);
   if (!script && !options.read_script.empty())
     return invalid_input(cat(path, ": is no shell script (a name that ends with .sh, or a first ",

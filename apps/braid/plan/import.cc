@@ -20,6 +20,7 @@
 #include "braid/plan/foreign_input.h"
 #include "braid/plan/gain.h"
 #include "foreign/foreign.h"
+#include "foreign/keys/keys.h"
 #include "host/file.h"
 #include "plan/make_problem.h"
 #include "plan/plan_text.h"
@@ -111,7 +112,9 @@ Result<std::optional<LengthDistribution>> stated_lengths(const std::string& text
 }
 
 void print_read(const ForeignInput& configuration) {
-  Json json = {{"keys", configuration.stated}, {"notes", configuration.notes}};
+  ForeignKeys shown = configuration.stated;
+  for (auto& [key, value] : shown) value = shown_value(key, value);
+  Json json = {{"keys", shown}, {"notes", configuration.notes}};
   if (!configuration.script_way.empty()) json["script"] = configuration.script_way;
   std::cout << json.dump(1) << "\n";
 }

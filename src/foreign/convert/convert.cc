@@ -63,15 +63,19 @@ YamlNode scalar(const std::string& text, const std::string& origin) {
   return YamlNode(YamlNode::Kind::kScalar, text, false, origin);
 }
 
+// The one value of a tree of one key.
+YamlNode* only_value(YamlNode* tree) {
+  while (!tree->map.empty()) tree = &tree->map.front().second;
+  return tree;
+}
+
 // Lists and groups in flow style are read; what is none stays the text that it is.
 void set_key(const std::string& key, const std::string& value, const std::string& origin,
              YamlNode* root) {
   if (set_yaml_path(*root, key, value, origin).ok()) return;
   YamlNode one;
   if (!set_yaml_path(one, key, "x", origin).ok()) return;
-  YamlNode* node = &one;
-  while (!node->map.empty()) node = &node->map.front().second;
-  *node = scalar(value, origin);
+  *only_value(&one) = scalar(value, origin);
   merge_yaml(*root, one);
 }
 
@@ -104,8 +108,12 @@ class Merger {
     const size_t colon = line.find(": ");
     if (colon == std::string::npos) return;
     YamlNode tree;
+    const std::string& remark = answer.advice.remark;
     set_key(line.substr(0, colon), line.substr(colon + 2), answer.origin, &tree);
-    set_origins(answer.origin, &tree);
+    set_origins(remark.empty() ? answer.origin : cat(answer.origin, " (", remark, ")"), &tree);
+    YamlNode* value = only_value(&tree);
+    for (size_t i = 0; i < std::min(answer.advice.items.size(), value->list.size()); ++i)
+      value->list[i].origin = answer.advice.items[i];
     merge(tree, "", answer, stated, &out_->config);
   }
 
@@ -229,12 +237,13 @@ void note_missing(Conversion* out) {
   const std::vector<std::string> without_rewards = {"sft", "rm", "dpo", "kto", "orpo", "distill"};
   if (lacks("model.path"))
     out->to_decide.push_back({"", "", "model.path: no key names the model's folder"});
-  const bool asked =
-      std::any_of(out->to_decide.begin(), out->to_decide.end(),
-                  [](const Note& note) { return note.why.rfind("data.train: ", 0) == 0; });
-  if (lacks("data.train") && !asked)
+  const auto asked = [&](const std::string& begin) {
+    return std::any_of(out->to_decide.begin(), out->to_decide.end(),
+                       [&](const Note& note) { return note.why.starts_with(begin); });
+  };
+  if (lacks("data.train") && !asked("data.train: "))
     out->to_decide.push_back({"", "", "data.train: no key names the data"});
-  if (lacks("reward") && !contains(without_rewards, algorithm))
+  if (lacks("reward") && !asked("reward: ") && !contains(without_rewards, algorithm))
     out->to_decide.push_back(
         {"", "", "reward: no key says what scores a response; docs/rewards.md has the kinds"});
 }
@@ -244,7 +253,8 @@ YamlNode source_tree(const ForeignKeys& stated, const ConvertOptions& options,
                      const std::string& algorithm) {
   YamlNode root;
   root.kind = YamlNode::Kind::kMap;
-  if (options.framework == "trl") set_key(kNameKey, algorithm, "--algorithm", &root);
+  if (options.framework == "trl" || !options.algorithm.empty())
+    set_key(kNameKey, algorithm, "--algorithm", &root);
   for (const auto& [key, value] : stated)
     if (!is_of_hydra(key)) set_key(key, value, key, &root);
   for (const auto& [key, value] : foreign_defaults(options.framework, algorithm))
@@ -282,7 +292,12 @@ std::string algorithm_of_keys(const ForeignKeys& keys, const ConvertOptions& opt
 
 }  // namespace
 
-Result<ForeignKeys> yaml_configuration(const std::string& text, const std::string& where) {
+Result<ForeignKeys> trl_configuration(const std::string& text, const std::string& where) {
+  if (where.ends_with(".py") || where.ends_with(".sh") || text.starts_with("#!"))
+    return invalid_input(cat(where,
+                             ": scripts of TRL are not read; let the script write its keys with "
+                             "open(\"args.json\", \"w\").write(args.to_json_string()), and name "
+                             "args.json instead (docs/from_trl.md)"));
   return yaml_keys(text, where);
 }
 

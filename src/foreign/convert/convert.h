@@ -39,8 +39,8 @@ Result<Conversion> convert_config(const ForeignKeys& keys, const ConvertOptions&
 std::string conversion_text(const Conversion& conversion, const ConvertOptions& options,
                             const std::string& source);
 
-// The keys of a YAML file. Errors: a text that is no YAML, or no map.
-Result<ForeignKeys> yaml_configuration(const std::string& text, const std::string& where);
+// The keys of a file of TRL's, YAML or JSON. Errors: a script; a text that is no YAML, or no map.
+Result<ForeignKeys> trl_configuration(const std::string& text, const std::string& where);
 
 // "left out: trainer.device, ... (why)", a line for each reason, decision and unknown key.
 std::vector<std::string> conversion_warnings(const Conversion& conversion);

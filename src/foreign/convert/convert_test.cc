@@ -3,6 +3,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
+
 #include "base/text.h"
 #include "config/load.h"
 #include "dataflow/graph.h"
@@ -10,6 +12,7 @@
 namespace braid::inline foreign {
 namespace {
 
+using testing::AllOf;
 using testing::HasSubstr;
 using testing::Not;
 
@@ -28,7 +31,7 @@ Converted convert(const std::string& framework, const std::string& yaml,
                   const std::string& algorithm = "") {
   Converted out;
   const ConvertOptions options = options_for(framework, algorithm);
-  const auto keys = yaml_configuration(yaml, "a.yaml");
+  const auto keys = trl_configuration(yaml, "a.yaml");
   EXPECT_TRUE(keys.ok()) << keys.status().message();
   auto conversion = convert_config(*keys, options);
   EXPECT_TRUE(conversion.ok()) << conversion.status().message();
@@ -101,7 +104,7 @@ TEST(Convert, OfTrlIsAConfiguration) {
   EXPECT_THAT(out.text, HasSubstr("default of trl: gradient_checkpointing"));
   EXPECT_THAT(why(out.conversion.left_out, "use_vllm"), HasSubstr("one engine"));
   EXPECT_THAT(why(out.conversion.to_decide, "reward_funcs"),
-              HasSubstr("such as {type: python, path"));
+              HasSubstr("such as {name: NAME, type: python, path"));
   ASSERT_EQ(out.conversion.unknown.size(), 1u);
   EXPECT_EQ(out.conversion.unknown[0].key, "my_own_key");
 }
@@ -318,6 +321,122 @@ TEST(Convert, OlderNamesOfOpenRlhfWinOverDefaults) {
   EXPECT_EQ(out.config.rollout.prompts_per_step, 64);
   EXPECT_EQ(out.config.rollout.samples_per_prompt, 4);
   EXPECT_EQ(out.config.train.minibatches, 8);
+}
+
+// A configuration is passed on and its warnings land in logs.
+TEST(Convert, SecretsAreNotWritten) {
+  const std::string key = "0123456789abcdef";
+  const auto said = [&](const char* framework, const std::string& yaml) {
+    const Converted out = convert(framework, yaml, "ppo");
+    const std::string all = out.text + join(conversion_warnings(out.conversion), "\n");
+    EXPECT_THAT(all, Not(HasSubstr(key)));
+    return all;
+  };
+  const std::string older = said("openrlhf", cat("use_wandb: ", key, "\nwandb_project: p\n"));
+  EXPECT_THAT(older, HasSubstr("#   use_wandb=*** -> "));
+  EXPECT_THAT(older, HasSubstr("to decide: use_wandb=***"));
+  EXPECT_THAT(older, HasSubstr("wandb: p  # wandb_project"));
+  EXPECT_THAT(said("openrlhf", cat("logger: {wandb: {key: ", key, "}}\n")),
+              HasSubstr("logger.wandb.key=*** -> "));
+  const std::string trl =
+      said("trl", cat("max_steps: 1\nhub_token: ", key, "\npush_to_hub_token: ", key,
+                      "\nmy_api_key: ", key, "\n"));
+  EXPECT_THAT(trl, HasSubstr("hub_token=***"));
+  EXPECT_THAT(trl, HasSubstr("unknown key: my_api_key=***"));
+  EXPECT_THAT(said("openrlhf", "use_wandb: true\n"), HasSubstr("use_wandb=true"));
+  EXPECT_THAT(said("trl", "max_steps: 1\nhub_token: null\neos_token: <|end|>\n"),
+              AllOf(HasSubstr("hub_token=null"), HasSubstr("eos_token=<|end|>")));
+}
+
+TEST(Convert, AFunctionOfOpenRlhfIsLeftToDecide) {
+  const Converted out = convert("openrlhf", "pretrain: m\nremote_rm_url: reward_func.py\n");
+  EXPECT_TRUE(out.config.reward.empty());
+  EXPECT_THAT(why(out.conversion.to_decide, "remote_rm_url"),
+              HasSubstr("reward: an entry of type python, with a function in TRL's form"));
+  EXPECT_THAT(out.text, Not(HasSubstr("no key says what scores a response")));
+}
+
+// They are sizes of other forwards: one in TRL's dumps would hold generation at 8 at a time.
+TEST(Convert, SizesOfOtherForwardsDoNotBoundGeneration) {
+  const int64_t usual = Config().rollout.max_concurrent;
+  const Converted trl = convert("trl", cat(kTrl, "per_device_eval_batch_size: 8\n"));
+  EXPECT_EQ(trl.config.rollout.max_concurrent, usual);
+  EXPECT_THAT(why(trl.conversion.left_out, "per_device_eval_batch_size"),
+              HasSubstr("rollout.max_concurrent says how many"));
+  const Converted ppo =
+      convert("trl", "max_steps: 1\nlocal_rollout_forward_batch_size: 64\n", "ppo");
+  EXPECT_EQ(ppo.config.rollout.max_concurrent, usual);
+  for (const char* key : {"micro_rollout_batch_size: 16\n", "rollout: {micro_batch_size: 16}\n"})
+    EXPECT_EQ(convert("openrlhf", key).config.rollout.max_concurrent, usual);
+}
+
+TEST(Convert, AdaptersAreThoseOfTrl) {
+  const Converted out = convert("trl", "max_steps: 1\nuse_peft: true\nlora_alpha: 8\n", "sft");
+  EXPECT_EQ(out.config.lora.rank, 16);
+  EXPECT_EQ(out.config.lora.alpha, 8);
+  EXPECT_EQ(out.config.lora.dropout, 0.05);
+  EXPECT_THAT(out.text, HasSubstr("rank: 16  # use_peft (TRL's default)\n"));
+  EXPECT_EQ(convert("trl", "max_steps: 1\nuse_peft: false\n", "sft").config.lora.rank, 0);
+}
+
+TEST(Convert, EachNumberNamesTheKeyThatItComesFrom) {
+  const Converted both = convert("trl", "max_steps: 1\nadam_beta1: 0.8\nadam_beta2: 0.95\n", "sft");
+  EXPECT_THAT(both.text, HasSubstr("- 0.8  # adam_beta1\n"));
+  EXPECT_THAT(both.text, HasSubstr("- 0.95  # adam_beta2\n"));
+  const Converted one = convert("trl", "max_steps: 1\nadam_beta2: 0.95\n", "sft");
+  EXPECT_THAT(one.text, HasSubstr("- 0.9  # default of trl: adam_beta1\n"));
+  EXPECT_THAT(one.text, HasSubstr("- 0.95  # adam_beta2\n"));
+  // A number that was rounded says so.
+  EXPECT_THAT(
+      convert("trl", "max_steps: 1\nnum_generations: 8\ngeneration_batch_size: 12\n", "grpo").text,
+      HasSubstr("prompts_per_step: 2  # generation_batch_size (each with 8 responses, so 16 "
+                "in all)\n"));
+}
+
+TEST(Convert, AnEvaluationByALossIsLeftToDecide) {
+  const std::string yaml = "max_steps: 100\neval_steps: 20\neval_strategy: steps\n";
+  for (const char* algorithm : {"sft", "dpo", "rm"}) {
+    const Converted out = convert("trl", yaml, algorithm);
+    EXPECT_EQ(out.config.eval.every_steps, 0);
+    EXPECT_THAT(
+        why(out.conversion.to_decide, "eval_steps"),
+        HasSubstr("eval.every_steps: 20, where data.eval has prompts and reward has entries"));
+  }
+  const std::string off = "max_steps: 100\neval_steps: 20\neval_strategy: 'no'\n";
+  const Converted dpo = convert("trl", off, "dpo");
+  EXPECT_EQ(why(dpo.conversion.to_decide, "eval_steps"), "(none)");
+  EXPECT_EQ(why(convert("openrlhf", "eval_steps: 20\n", "dpo").conversion.to_decide, "eval_steps")
+                .rfind("eval.every_steps: 20", 0),
+            0u);
+}
+
+// `placement: colocated` says it.
+TEST(Convert, DevicesOfRolesThatShareAllAreNotLeftToDecide) {
+  std::string older = "pretrain: m\n", newer = "actor: {model_name_or_path: m}\n";
+  for (const char* role : {"ref", "critic", "reward"}) {
+    older += cat(role, "_num_nodes: 1\n", role, "_num_gpus_per_node: 8\n");
+    newer += cat(role, ": {num_nodes: 1, num_gpus_per_node: 8}\n");
+  }
+  const auto to_decide = [](const std::string& yaml) {
+    const Converted out = convert("openrlhf", yaml);
+    return std::count_if(
+        out.conversion.to_decide.begin(), out.conversion.to_decide.end(), [](const auto& note) {
+          return note.key.ends_with("num_nodes") || note.key.ends_with("num_gpus_per_node");
+        });
+  };
+  EXPECT_EQ(to_decide(older), 6);
+  EXPECT_EQ(to_decide(cat(older, "colocate_all_models: true\n")), 0);
+  EXPECT_EQ(to_decide(newer), 6);
+  EXPECT_EQ(to_decide(cat(newer, "train: {colocate_all: true}\n")), 0);
+}
+
+TEST(Convert, AScriptOfTrlIsNotRead) {
+  for (const auto& [name, text] : {std::pair("dpo.py", "from trl import DPOConfig\n"),
+                                   std::pair("run.sh", "trl dpo --beta 0.1\n"),
+                                   std::pair("run", "#!/bin/bash\ntrl dpo --beta 0.1\n")})
+    EXPECT_THAT(
+        trl_configuration(text, name).status().message(),
+        AllOf(HasSubstr(name), HasSubstr("args.to_json_string()"), HasSubstr("docs/from_trl.md")));
 }
 
 TEST(Convert, KnowsThreeFrameworks) {

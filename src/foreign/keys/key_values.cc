@@ -124,8 +124,11 @@ ForeignAdvice two_betas(const std::string& value, const ForeignContext& context)
   const auto first = number_of(context.root, {"adam_beta1"});
   const auto second = number_of(context.root, {"adam_beta2"});
   if (!first && !second) return value_of(value);
-  return value_of(cat("[", format_double(first.value_or(0.9)), ", ",
-                      format_double(second.value_or(0.999)), "]"));
+  ForeignAdvice out = value_of(cat("[", format_double(first.value_or(0.9)), ", ",
+                                   format_double(second.value_or(0.999)), "]"));
+  out.items = {first ? "adam_beta1" : "default of trl: adam_beta1",
+               second ? "adam_beta2" : "default of trl: adam_beta2"};
+  return out;
 }
 
 // TRL's beta: of DPO and its kin the loss's own number, of distillation how much of the other
@@ -298,6 +301,10 @@ ForeignAdvice reward_model_entry(const std::string& value, const ForeignContext&
 
 ForeignAdvice reward_url(const std::string& value, const ForeignContext&) {
   if (is_null(value)) return nothing_as("there is no server");
+  if (value.ends_with(".py"))  // OpenRLHF calls its reward_func, whose form is its own
+    return rule_of(
+        "an entry of type python, with a function in TRL's form around yours "
+        "(docs/from_openrlhf.md)");
   return lines_of(cat("reward: [{type: http, url: \"", value, "\"}]"));
 }
 
@@ -307,10 +314,20 @@ ForeignAdvice project_of_tracker(const std::string&, const ForeignContext& conte
   return rule_of("the project's name, where the run is to go to wandb");
 }
 
+// Adapters as ModelConfig of TRL 1.9 has them, but for what other keys say of them.
 ForeignAdvice adapters(const std::string& value, const ForeignContext& context) {
-  if (is_false(value)) return nothing_as("all weights train where lora.rank is not set");
-  if (count_of(context.root, {"lora_r"})) return nothing_as("lora_r says it");
-  return rule_of("a rank above 0 (lora_r, whose default there is 16)");
+  if (!is_true(value)) return nothing_as("all weights train where lora.rank is not set");
+  std::vector<std::string> lines;
+  const auto usual = [&](const char* theirs, const char* line) {
+    if (!number_of(context.root, {theirs})) lines.emplace_back(line);
+  };
+  usual("lora_r", "lora.rank: 16");
+  usual("lora_alpha", "lora.alpha: 32");
+  usual("lora_dropout", "lora.dropout: 0.05");
+  if (lines.empty()) return nothing_as("lora_r, lora_alpha and lora_dropout say it");
+  ForeignAdvice out = lines_of(join(lines, "' and '"));
+  out.remark = "TRL's default";
+  return out;
 }
 
 ForeignAdvice offloads(const std::string& value, const ForeignContext&) {
@@ -323,7 +340,8 @@ ForeignAdvice offloads(const std::string& value, const ForeignContext&) {
 ForeignAdvice reward_functions(const std::string& value, const ForeignContext&) {
   if (is_null(value)) return nothing_as("there is no function of yours");
   return rule_of(
-      "a list of entries such as {type: python, path: FILE.py, function: NAME}, one for each");
+      "a list of entries such as {name: NAME, type: python, path: FILE.py, function: NAME}, one "
+      "for each");
 }
 
 ForeignAdvice reward_function(const std::string& value, const ForeignContext& context) {
@@ -361,12 +379,6 @@ ForeignAdvice save_strategy(const std::string& value, const ForeignContext& cont
   return rule_of("the number of steps itself (save_steps)");
 }
 
-ForeignAdvice eval_strategy(const std::string& value, const ForeignContext& context) {
-  if (value == "steps" && count_of(context.root, {"eval_steps"}))
-    return nothing_as("eval_steps says how often");
-  return value == "no" ? value_of("0") : rule_of("the number of steps itself (eval_steps)");
-}
-
 ForeignAdvice buffer_switch(const std::string& value, const ForeignContext& context) {
   if (is_false(value)) return value_of("0");
   const auto tokens = count_of(context.root, {"len"});
@@ -402,6 +414,14 @@ ForeignAdvice devices_of_cluster(const std::string& value, const ForeignContext&
   return rule_of(cat("cluster={gpu: h100-80g, nodes: ", count, ", gpus_per_node: ", each,
                      "}, with the name of your device, and parallel={dp: ", each * count,
                      "} or plan.auto=true to use them"));
+}
+
+// Of OpenRLHF: the devices of a role that is not the actor.
+ForeignAdvice devices_of_role(const std::string&, const ForeignContext& context) {
+  for (const char* key : {"colocate_all_models", "colocate_all"})
+    if (says_on(context.root, key))
+      return nothing_as(cat(key, " gives all roles the same devices (placement: colocated)"));
+  return {};
 }
 
 ForeignAdvice engine_tp(const std::string& value, const ForeignContext&) {

@@ -30,6 +30,7 @@ struct ForeignAdvice {
   std::string text;
   std::string remark = "";  // what else to know of a value
   std::string key = "";     // what the key is in this configuration; "" = what the table says
+  std::vector<std::string> items = {};  // of a list: the key that each of its items comes from
 };
 
 // Our value for theirs.
@@ -65,6 +66,8 @@ ForeignAdvice ratio_to_warmup(const std::string& value, const ForeignContext& co
 ForeignAdvice steps_or_share(const std::string& value, const ForeignContext& context);
 ForeignAdvice updates_or_share(const std::string& value, const ForeignContext& context);
 ForeignAdvice updates_to_steps(const std::string& value, const ForeignContext& context);
+ForeignAdvice eval_interval(const std::string& value, const ForeignContext& context);
+ForeignAdvice eval_strategy(const std::string& value, const ForeignContext& context);
 ForeignAdvice steps_of_run(const std::string& value, const ForeignContext& context);
 ForeignAdvice rollouts_to_updates(const std::string& value, const ForeignContext& context);
 ForeignAdvice steps_between_syncs(const std::string& value, const ForeignContext& context);
@@ -127,7 +130,6 @@ ForeignAdvice reward_function(const std::string& value, const ForeignContext& co
 ForeignAdvice function_of_entry(const std::string& value, const ForeignContext& context);
 ForeignAdvice resume(const std::string& value, const ForeignContext& context);
 ForeignAdvice save_strategy(const std::string& value, const ForeignContext& context);
-ForeignAdvice eval_strategy(const std::string& value, const ForeignContext& context);
 ForeignAdvice buffer_switch(const std::string& value, const ForeignContext& context);
 ForeignAdvice buffer_length(const std::string& value, const ForeignContext& context);
 ForeignAdvice cpu_switch(const std::string& value, const ForeignContext& context);
@@ -135,6 +137,7 @@ ForeignAdvice device_name(const std::string& value, const ForeignContext& contex
 
 // Devices and how calls share them.
 ForeignAdvice devices_of_cluster(const std::string& value, const ForeignContext& context);
+ForeignAdvice devices_of_role(const std::string& value, const ForeignContext& context);
 ForeignAdvice engine_tp(const std::string& value, const ForeignContext& context);
 ForeignAdvice engine_dp(const std::string& value, const ForeignContext& context);
 ForeignAdvice update_tp(const std::string& value, const ForeignContext& context);

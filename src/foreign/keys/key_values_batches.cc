@@ -244,5 +244,29 @@ ForeignAdvice updates_or_share(const std::string& value, const ForeignContext& c
   return in_rollouts(*updates, updates_of_rollout(context.root));
 }
 
+// Trainers of samples that the data give evaluate by their loss on other such samples.
+static ForeignAdvice without_eval_loss(const std::string& steps) {
+  return rule_of(cat(steps,
+                     ", where data.eval has prompts and reward has entries: an evaluation scores "
+                     "responses, and there is none by a loss on held-out data"));
+}
+
+ForeignAdvice eval_interval(const std::string& value, const ForeignContext& context) {
+  for (const char* key : {"eval_strategy", "evaluation_strategy"})
+    if (text_of(context.root, key) == "no") return nothing_as(cat(key, " is no"));
+  const ForeignAdvice counted = updates_or_share(value, context);
+  const bool off = counted.kind == Kind::kValue && counted.text == "0";
+  if (!learns_from_data(context) || off) return counted;
+  return without_eval_loss(counted.text.empty() ? value : counted.text);
+}
+
+ForeignAdvice eval_strategy(const std::string& value, const ForeignContext& context) {
+  const char* steps = "the number of steps itself (eval_steps)";
+  if (value == "no") return value_of("0");
+  if (value == "steps" && count_of(context.root, {"eval_steps"}))
+    return nothing_as("eval_steps says how often");
+  return learns_from_data(context) ? without_eval_loss(steps) : rule_of(steps);
+}
+
 }  // namespace key_advice
 }  // namespace braid::inline foreign_keys

@@ -80,6 +80,18 @@ std::string value_text(const YamlNode& node) {
   return cat(map ? "{" : "[", join(items, ", "), map ? "}" : "]");
 }
 
+// Whether the last name of a path is that of a secret. Tokens of a vocabulary are none.
+bool names_a_secret(const std::string& path) {
+  static const std::vector<std::string> of_vocabularies = {"bos_token", "eos_token",  "pad_token",
+                                                           "unk_token", "stop_token", "mask_token"};
+  const std::string name = path.substr(path.rfind('.') + 1);
+  if (contains(of_vocabularies, name)) return false;
+  for (const char* end : {".use_wandb", ".wandb.key", "_token", ".token", "api_key", "access_key",
+                          "secret_key", "secret", "password"})
+    if (ends_so(path, end)) return true;
+  return false;
+}
+
 ForeignAdvice advice_of(const ForeignKey& entry, const std::string& value,
                         const ForeignContext& context) {
   if (entry.convert != nullptr) return entry.convert(value, context);
@@ -89,12 +101,17 @@ ForeignAdvice advice_of(const ForeignKey& entry, const std::string& value,
 
 KeyAnswer answer(const Leaf& leaf, const KeyQuestion& question,
                  const std::vector<std::string>& owners) {
-  KeyAnswer out{
-      leaf.path, value_text(*leaf.node), leaf.node->origin, find_entry(leaf.path, owners), "", {}};
+  const std::string value = value_text(*leaf.node);
+  KeyAnswer out{leaf.path,
+                shown_value(leaf.path, value),
+                leaf.node->origin,
+                find_entry(leaf.path, owners),
+                "",
+                {}};
   if (out.entry == nullptr) return out;
   out.ours = our_key(*out.entry, leaf.path, question.root);
   if (out.ours.empty()) return out;
-  out.advice = advice_of(*out.entry, out.value, {leaf.path, question.root, question.algorithms});
+  out.advice = advice_of(*out.entry, value, {leaf.path, question.root, question.algorithms});
   if (!out.advice.key.empty()) out.ours = out.advice.key;
   if (out.advice.kind == ForeignAdvice::Kind::kNoKey) out.ours.clear();
   return out;
@@ -158,6 +175,14 @@ std::vector<std::string> lines_of_answer(const KeyAnswer& answer) {
     begin = end == std::string::npos ? end : end + between.size();
   }
   return out;
+}
+
+std::string shown_value(const std::string& path, const std::string& value) {
+  const bool says_nothing =
+      key_advice::is_null(value) || key_advice::is_true(value) || key_advice::is_false(value);
+  std::string plain = lowered(cat(".", path));
+  std::replace(plain.begin(), plain.end(), '-', '_');
+  return !says_nothing && names_a_secret(plain) ? "***" : value;
 }
 
 std::string reason_of_answer(const KeyAnswer& answer) {

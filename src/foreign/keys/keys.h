@@ -12,7 +12,8 @@ namespace braid::inline foreign_keys {
 
 // What a key of another framework is here.
 struct KeyAnswer {
-  std::string path, value, origin;    // of the key as it was written; a list as "[a, b]"
+  std::string path, value, origin;    // of the key as it was written; a list as "[a, b]", a secret
+                                      // as "***"
   const ForeignKey* entry = nullptr;  // null: the key is not known
   std::string ours;                   // our key, with its role; "" = none
   ForeignAdvice advice;
@@ -35,6 +36,9 @@ std::vector<KeyAnswer> answer_keys(const YamlNode& node, const std::string& path
 
 // The "key: value" lines that say the same here; empty where the answer gives none.
 std::vector<std::string> lines_of_answer(const KeyAnswer& answer);
+
+// The value as it may be printed: "***" in place of a login key, a token or a password.
+std::string shown_value(const std::string& path, const std::string& value);
 
 // Why a known key has no line: what to decide, or what there is instead.
 std::string reason_of_answer(const KeyAnswer& answer);
