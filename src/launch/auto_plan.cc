@@ -16,8 +16,7 @@ namespace braid::inline launch {
 namespace {
 
 constexpr int64_t kUnitsOfDivision = 2;  // of search, for each way to divide the devices
-constexpr int64_t kSearches = 4;         // of which search_whole() makes one plan
-constexpr double kLeastGain = 0.01;      // share of a step that a fusion has to save
+constexpr int64_t kSearches = 5;         // of which search_whole() makes one plan
 
 int threads_of(const ExecutableSearch& search) {
   return search.threads > 0 ? search.threads
@@ -30,16 +29,6 @@ WholeOptions whole_options(const ExecutableSearch& search, const SpaceOptions& s
   out.search.units.max_units = std::max<int64_t>(1, search.units / kSearches);
   out.search.units.threads = threads_of(search);
   return out;
-}
-
-// Which fusions a plan has, in words.
-std::string fusions_of(const ExecutionPlan& plan) {
-  std::vector<std::string> out;
-  if (plan.fusion.train_schedules) out.push_back("woven updates");
-  if (plan.fusion.migrate_below_samples > 0)
-    out.push_back(
-        cat("a hand-over of generation below ", plan.fusion.migrate_below_samples, " samples"));
-  return join(out, " and ");
 }
 
 // Those with fusions that are worth it, then the others, the fastest first.
@@ -55,15 +44,15 @@ std::vector<JudgedPlan> in_order(WholeFound found, const Graph& graph) {
   std::erase_if(plain, refused);
   std::stable_sort(plain.begin(), plain.end(), faster);
   if (plain.empty()) return plain;
-  const double limit_s = (1 - kLeastGain) * plain.front().verdict.step_s;
+  const double limit_s = (1 - kLeastGainOfParts) * plain.front().verdict.step_s;
   std::vector<JudgedPlan> out;
   for (JudgedPlan* const fused : {&found.fused, &found.woven})
-    if (fused->verdict.step_s < limit_s && !fusions_of(fused->plan).empty() && !refused(*fused) &&
+    if (fused->verdict.step_s < limit_s && !parts_text(fused->plan).empty() && !refused(*fused) &&
         (out.empty() || !(out.front().plan == fused->plan)))
       out.push_back(std::move(*fused));
   std::stable_sort(out.begin(), out.end(), faster);
   if (!out.empty())
-    log_info(cat("plan: with ", fusions_of(out.front().plan), " a step takes ",
+    log_info(cat("plan: with ", parts_text(out.front().plan), " a step takes ",
                  format_seconds(out.front().verdict.step_s), " for ",
                  format_seconds(plain.front().verdict.step_s)));
   out.insert(out.end(), plain.begin(), plain.end());

@@ -152,7 +152,7 @@ Result<PlannedRun> planned_automatically(const Config& config,
         "machine write cluster={gpu: this-machine, nodes: 1, gpus_per_node: 2}");
   PlannedRun out;
   out.config = config;
-  out.priced = true;
+  out.searched = out.priced = true;
   BRAID_ASSIGN(out.problem, make_problem(as_trained(config), file_reader()));
   BRAID_TRY(check_searched_devices(config, out.problem->cluster));
   // The fastest of what was found that can be compiled for this runtime.
@@ -204,7 +204,7 @@ Result<PlannedRun> plan_run(const Config& config, const std::optional<Membership
         "plan.graph: training runs the graph of algorithm.name; own graphs are for planning");
   PlannedRun out;
   out.config = config;
-  out.priced = config.plan.file == searched_plan(config);
+  out.searched = out.priced = config.plan.file == searched_plan(config);
   if (states_plan(config) || is_stated(config.cluster))
     BRAID_TRY(parse_device(config.device, "device").status());
   if (const char* key = searching_key(config); key != nullptr) {
@@ -222,6 +222,9 @@ Result<PlannedRun> plan_run(const Config& config, const std::optional<Membership
               " devices, and no plan says how to use them; 'braid plan CONFIG --out "
               "PLAN.yaml' proposes one for plan.file, or set placement or parallel"));
   }
+  // One process needs no plan, but what was measured of its machine says what it will take.
+  if (!out.plan && out.problem && !out.problem->cluster.nodes.front().profile.empty())
+    out.plan = trivial_plan(*out.problem);
   if (out.plan && out.plan->fusion.migrate_below_samples == kAutoMigration) {
     BRAID_ASSIGN(const Calibration calibration, runtime_calibration(*out.problem));
     BRAID_ASSIGN(out.plan, with_chosen_migration(*out.plan, *out.problem, calibration));

@@ -19,10 +19,12 @@ namespace braid::inline launch {
 struct PlannedRun {
   Config config;  // with what the plan says in place of the configuration's own keys
   Program program;
-  std::optional<ExecutionPlan> plan;  // none: one rank runs the graph as it is
+  std::optional<ExecutionPlan> plan;  // none: one rank runs the graph as it is,
+                                      // unpredicted
   std::optional<PlanningProblem> problem;
-  bool whole = true;    // the program has the lists of all ranks; else that of this process alone
-  bool priced = false;  // the plan was searched, or its memory is predicted
+  bool whole = true;      // the program has the lists of all ranks; else that of this process alone
+  bool searched = false;  // the plan is the one that a search of this run found
+  bool priced = false;    // likewise, or its memory is predicted
   bool chooses_migration = false;  // fusion.migrate_below_samples: auto, which gains at the start
 };
 

@@ -5,6 +5,7 @@
 #include <optional>
 #include <utility>
 
+#include "base/text.h"
 #include "plan/validate.h"
 #include "search/judge.h"
 #include "search/simulate.h"
@@ -40,7 +41,9 @@ class WholeSearch {
   Result<WholeFound> run() {
     BRAID_ASSIGN(PlanSpace space, make_plan_space(problem_, pricer_, options_.space));
     BRAID_ASSIGN(out_.found, search_plans(space, options_.search, judge_));
-    out_.plain = fastest_of(out_.found.judged);
+    auto plain = fastest_of(out_.found.judged);
+    BRAID_CHECK(plain.has_value(), "a search whose plans do not fit");
+    out_.plain = *std::move(plain);
     BRAID_TRY(search_narrower());
     out_.woven = out_.plain;
     if (options_.parts.fused_training) BRAID_TRY(weave(JudgedPlan(out_.plain)).status());
@@ -56,18 +59,17 @@ class WholeSearch {
     return verdict.fits && verdict.peak_bytes <= (1 - out_.found.margin) * verdict.capacity_bytes;
   }
 
-  // REQUIRES: one is accepted.
-  JudgedPlan fastest_of(const std::vector<JudgedPlan>& judged) const {
+  // None: none is accepted.
+  std::optional<JudgedPlan> fastest_of(const std::vector<JudgedPlan>& judged) const {
     const JudgedPlan* best = nullptr;
     for (const JudgedPlan& one : judged)
       if (accepts(one.verdict) && (best == nullptr || one.verdict.step_s < best->verdict.step_s))
         best = &one;
-    BRAID_CHECK(best != nullptr, "a search whose plans do not fit");
-    return *best;
+    return best == nullptr ? std::nullopt : std::optional(*best);
   }
 
-  // A search among plans whose scorers may begin with single samples (program/hand_over.h), each
-  // judged with a hand-over; from its best on, and from the best without, the best numbers.
+  // Searches among plans whose scorers may begin with single samples (program/hand_over.h), each
+  // judged with a hand-over; from their best on, and from the best without, the best numbers.
   Status hand_over() {
     SpaceOptions space_options = options_.space;
     space_options.allowed = [this, also = options_.space.allowed](const CallPlan& entry) {
@@ -84,25 +86,37 @@ class WholeSearch {
     };
     BRAID_TRY(edit_fusion(JudgedPlan(out_.plain)));
     BRAID_TRY(edit_fusion(JudgedPlan(out_.woven)));
-    BRAID_ASSIGN(std::optional<JudgedPlan> best, best_in(space_options, handed));
-    if (!best) return ok_status();
-    BRAID_ASSIGN(best->verdict, judge_(best->plan));  // as it is without one
-    BRAID_TRY(edit_fusion(*best));
+    for (const SpaceOptions& space : {space_options, together(space_options)}) {
+      BRAID_ASSIGN(std::optional<JudgedPlan> best, best_in(space, handed));
+      if (best) BRAID_TRY(improve_handed(*std::move(best)));
+    }
+    return ok_status();
+  }
+
+  // A plan that was found with a hand-over and may be better with another one, or woven too.
+  Status improve_handed(JudgedPlan found) {
+    BRAID_ASSIGN(found.verdict, judge_(found.plan));  // as it is without one
+    BRAID_TRY(edit_fusion(found));
     if (!options_.parts.fused_training) return ok_status();
-    BRAID_ASSIGN(const std::optional<JudgedPlan> woven, weave(*best));
+    BRAID_ASSIGN(const std::optional<JudgedPlan> woven, weave(found));
     return woven ? edit_fusion(*woven) : ok_status();
+  }
+
+  // The part of a space in which each call has all devices.
+  SpaceOptions together(SpaceOptions space) const {
+    const auto all = static_cast<size_t>(device_count(problem_.cluster));
+    space.allowed = [all, also = space.allowed](const CallPlan& entry) {
+      return (!also || also(entry)) && entry.mesh.devices.size() == all;
+    };
+    return space;
   }
 
   // Searches among plans with all devices for each call, and among those of which nothing waits on
   // the host: few enough to be searched better in a short time.
   Status search_narrower() {
-    SpaceOptions together = options_.space, present = options_.space;
-    const auto all = static_cast<size_t>(device_count(problem_.cluster));
-    together.allowed = [all, also = options_.space.allowed](const CallPlan& entry) {
-      return (!also || also(entry)) && entry.mesh.devices.size() == all;
-    };
+    SpaceOptions present = options_.space;
     present.allowed_role = [](const RolePlan&) { return false; };
-    for (const SpaceOptions& narrower : {together, present}) {
+    for (const SpaceOptions& narrower : {together(options_.space), present}) {
       BRAID_ASSIGN(std::optional<JudgedPlan> best, best_in(narrower, judge_));
       if (best && best->verdict.step_s < out_.plain.verdict.step_s) out_.plain = *std::move(best);
     }
@@ -118,7 +132,7 @@ class WholeSearch {
     const auto found = search_plans(*space, options_.search, judge);
     if (found.status().code() == Code::kInfeasible) return none;
     BRAID_TRY(found.status());
-    return std::optional(fastest_of(found->judged));
+    return fastest_of(found->judged);
   }
 
   // Of a plan that cannot hand over.
@@ -187,6 +201,18 @@ class WholeSearch {
 };
 
 }  // namespace
+
+std::string parts_text(const ExecutionPlan& plan) {
+  std::vector<std::string> out;
+  if (plan.fusion.train_schedules) out.push_back("woven updates");
+  if (plan.fusion.migrate_below_samples > 0)
+    out.push_back(
+        cat("a hand-over of generation below ", plan.fusion.migrate_below_samples, " samples"));
+  if (plan.staleness > 0)
+    out.push_back(
+        cat("rollouts ", plan.staleness, plan.staleness == 1 ? " step" : " steps", " ahead"));
+  return join(out, " and ");
+}
 
 std::vector<ExecutionPlan> fusion_edits(const ExecutionPlan& plan, const PlanningProblem& problem,
                                         const PlanParts& parts) {

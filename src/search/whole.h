@@ -9,6 +9,7 @@
 #pragma once
 
 #include <cstdint>
+#include <string>
 #include <vector>
 
 #include "search/ahead.h"
@@ -39,6 +40,13 @@ struct WholeFound {
   JudgedPlan best;    // with staleness too
   int64_t tried = 0;  // plans with fusion or staleness that were judged
 };
+
+// Share of a step that parts have to save before a plan with them is proposed.
+constexpr double kLeastGainOfParts = 0.01;
+
+// What a plan has beside devices, layouts and residency, in words: "woven updates and rollouts 1
+// step ahead"; "" for nothing.
+std::string parts_text(const ExecutionPlan& plan);
 
 // Legal edits of a plan's fusion alone, of the parts that are allowed: other numbers of a
 // hand-over, none, and weaving the updates as they lie, or not.

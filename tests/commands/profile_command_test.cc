@@ -69,6 +69,40 @@ TEST_F(ProfileCommand, WritesTimesThatReplaceTheCatalogue) {
   }
 }
 
+TEST_F(ProfileCommand, ARunOfOneProcessIsPredictedByIt) {
+  const std::string out = join_path(folder_, "profile.json");
+  const std::string quickstart = cat(BRAID_SOURCE_DIR, "/examples/quickstart/");
+  ASSERT_EQ(profile({cat(quickstart, "model"), "--out", out, "--tokens", "64", "--lengths", "16",
+                     "--batches", "1,8", "--contexts", "16", "--seconds", "0.001"}),
+            "exited with status 0")
+      << errors_;
+  const auto trained = [&](const std::string& name, const std::string& more) {
+    const Finished run = run_program({BRAID_BINARY, "sft", cat(quickstart, "sft.yaml"),
+                                      cat("model.config=", quickstart, "model/config.json"),
+                                      cat("tokenizer.path=", quickstart, "model"),
+                                      "train.total_steps=3", "checkpoint.every_steps=100",
+                                      cat("run.dir=", folder_), cat("run.name=", name), more});
+    EXPECT_EQ(run.end, "exited with status 0") << run.errors;
+    return run.errors;
+  };
+  EXPECT_THAT(trained("predicted", cat("cluster.profile=", out)),
+              HasSubstr("predicted | measured"));
+  const auto text = read_file(join_path(folder_, "predicted/predicted.json"));
+  ASSERT_TRUE(text.ok()) << text.status().message();
+  const auto predicted = parse_json(*text, "predicted.json");
+  for (const Json& call : (*predicted)["calls"]) {
+    EXPECT_GT(call["predicted_s"].get<double>(), 0) << call;
+    EXPECT_GT(call["measured_s"].get<double>(), 0) << call;
+  }
+  EXPECT_EQ((*predicted)["ranks"].size(), 1);
+  // What is trained is what a run without a profile trains.
+  trained("alone", "log.console=false");
+  const std::string weights = "export/actor/model.safetensors";
+  EXPECT_EQ(*read_file(join_path(folder_, "predicted/" + weights)) ==
+                *read_file(join_path(folder_, "alone/" + weights)),
+            true);
+}
+
 TEST_F(ProfileCommand, RanksMeasureSideBySideAndEachOther) {
   const std::string out = join_path(folder_, "ranks.json");
   EXPECT_EQ(profile({model_, "--out", out, "--ranks", "2", "--dtype", "bf16", "--tokens", "8",

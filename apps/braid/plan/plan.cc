@@ -14,6 +14,7 @@
 #include "braid/plan/gain.h"
 #include "braid/plan/lists.h"
 #include "braid/plan/planning.h"
+#include "braid/plan/whole.h"
 #include "host/file.h"
 #include "plan/executable.h"
 #include "plan/plan_text.h"
@@ -232,6 +233,7 @@ struct Extras {
   std::optional<FusionProposal> fusion;
   std::optional<AheadProposal> ahead;
   std::optional<Result<MigrationProposal>> migration;
+  std::optional<WholeProposal> whole;
   std::optional<Planning> what_if;
   std::optional<Export> exported;
 };
@@ -249,6 +251,7 @@ void print_json(const Planning& planning, const PlanArguments& arguments, const 
   if (extras.fusion) json["fusion"] = fusion_json(*extras.fusion);
   if (extras.ahead) json["staleness"] = ahead_json(*extras.ahead);
   if (extras.migration) json["hand_over"] = migration_json(*extras.migration);
+  if (extras.whole) json["whole"] = whole_json(planning, *extras.whole);
   if (extras.exported)
     json["export"] = {{"framework", arguments.export_to},
                       {"text", extras.exported->text},
@@ -265,6 +268,7 @@ void print_extras(const Planning& planning, const PlanArguments& arguments, cons
   if (extras.fusion) std::cout << fusion_text(*extras.fusion, planning.found.plan);
   if (extras.migration) std::cout << migration_text(*extras.migration);
   if (extras.ahead) std::cout << ahead_text(*extras.ahead);
+  if (extras.whole) std::cout << whole_text(planning, *extras.whole);
   if (extras.what_if)
     std::cout << "\n" << what_if_text(planning, *extras.what_if, arguments.what_if);
 }
@@ -342,6 +346,9 @@ Status run_plan(const PlanArguments& arguments) {
   }
   BRAID_TRY(fuse_training(arguments, planning, extras));
   BRAID_TRY(look_ahead(arguments, planning, extras));
+  if (arguments.whole) {
+    BRAID_ASSIGN(extras.whole, propose_whole(arguments, planning));
+  }
   if (arguments.explain && generates(planning.problem.graph))
     extras.migration =
         propose_migration(planning.found.plan, planning.problem, planning.calibration);
@@ -354,9 +361,10 @@ Status run_plan(const PlanArguments& arguments) {
     BRAID_ASSIGN(extras.exported,
                  export_config(arguments.export_to, planning.problem, planning.found.plan));
   }
+  const WholeProposal* const whole = extras.whole ? &*extras.whole : nullptr;
   if (!arguments.out.empty())
-    BRAID_TRY(write_file_atomic(arguments.out,
-                                plan_to_yaml(planning.found.plan, &planning.problem.cluster)));
+    BRAID_TRY(write_file_atomic(
+        arguments.out, plan_to_yaml(proposed_plan(planning, whole), &planning.problem.cluster)));
   if (arguments.json) {
     print_json(planning, arguments, extras);
   } else if (extras.exported) {
@@ -399,6 +407,10 @@ void define_options(CLI::App& app, const std::shared_ptr<PlanArguments>& argumen
   app.add_flag("--explain", arguments->explain,
                "per call: what limits it and the next best alternatives; what fused training "
                "and a hand-over of generation would gain");
+  app.add_flag("--whole", arguments->whole,
+               "search everything that a plan may say: woven updates, a hand-over of generation, "
+               "rollouts ahead where plan.staleness allows them; several times as long. --out "
+               "writes that plan where it saves 1 % of a step or more");
   app.add_flag("--keep", arguments->keep,
                "keep what placement and parallel of the configuration fix");
   app.add_option("--what-if", arguments->what_if,

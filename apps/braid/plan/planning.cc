@@ -48,6 +48,7 @@ Status check_combination(const PlanArguments& arguments) {
       {"--compare", arguments.compare},
       {"--explain", arguments.explain},
       {"--keep", arguments.keep},
+      {"--whole", arguments.whole},
       {"--export", !arguments.export_to.empty()},
       {"--fused-out", !arguments.fused_out.empty()},
   };

@@ -23,7 +23,7 @@ struct PlanArguments {
   uint64_t seed = 1;
   double margin_percent = 5;   // of every device's memory that stays free
   double simpler_percent = 2;  // that a simpler plan may take longer
-  bool json = false, compare = false, explain = false, keep = false;
+  bool json = false, compare = false, explain = false, keep = false, whole = false;
   ImportArguments import;  // of another framework's configuration
   std::string export_to;   // framework
 };

@@ -113,13 +113,32 @@ struct SearchCase {
   PlanningProblem problem;
   Calibration calibration;
   SampleLengths lengths;
-  double current_s = 0;  // of the present plan, at these costs
-  std::string folder;    // of the run
+  double current_s = 0;   // of the present plan, at these costs
+  PlanConstraints keeps;  // what another plan has to keep
+  std::string folder;     // of the run
+  std::string keys;       // with which it goes on under another plan, beside plan.file
 };
+
+// A plan that was searched kept what else is stated; another one keeps it too. Where the
+// configuration states the layout itself, another plan takes its place.
+Status keep_stated(const PlannedRun& planned, SearchCase* now) {
+  const Config& config = planned.config;
+  const auto states = [](const YamlNode& node) { return node.kind != YamlNode::Kind::kNull; };
+  if (planned.searched) {
+    Config others = config;
+    others.plan.file.clear();
+    BRAID_ASSIGN(now->keeps, plan_constraints(others, now->problem, file_reader()));
+    now->keys = " plan.auto=false";
+    return ok_status();
+  }
+  if (states(config.placement)) now->keys += " placement=null";
+  if (states(config.parallel)) now->keys += " parallel=null";
+  return ok_status();
+}
 
 Result<std::string> search_again(const SearchCase& now) {
   BRAID_ASSIGN(const std::vector<ExecutionPlan> plans,
-               executable_plans(now.problem, now.calibration, {kSearchUnits, 1}));
+               executable_plans(now.problem, now.calibration, {kSearchUnits, 1, &now.keeps}));
   BRAID_ASSIGN(const Program program, compile(plans.front(), now.problem));
   SimOptions options;
   if (!now.lengths.prompt.empty()) options.lengths = now.lengths;
@@ -134,7 +153,7 @@ Result<std::string> search_again(const SearchCase& now) {
   const std::string path = join_path(now.folder, "better_plan.yaml");
   BRAID_TRY(write_file_atomic(path, plan_to_yaml(plans.front(), &now.problem.cluster)));
   return cat("plan: under measured costs another plan takes ", times, " a step: ", path,
-             "; to go on with it: plan.file=", path, " checkpoint.resume=auto");
+             "; to go on with it: plan.file=", path, now.keys, " checkpoint.resume=auto");
 }
 
 }  // namespace
@@ -215,7 +234,8 @@ Result<std::map<std::string, double>> RunPrediction::measured_factors() const {
 
 void RunPrediction::begin_search() {
   const auto begin = [&]() -> Status {
-    SearchCase now{measured_problem(), {}, {}, 0, run_folder(planned_.config)};
+    SearchCase now{measured_problem(), {}, {}, 0, {}, run_folder(planned_.config), ""};
+    BRAID_TRY(keep_stated(planned_, &now));
     BRAID_ASSIGN(now.calibration, runtime_calibration(now.problem));
     BRAID_ASSIGN(now.calibration.own_values, measured_factors());
     BRAID_ASSIGN(const Trace trace, predicted(now.calibration));
