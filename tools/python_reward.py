@@ -359,7 +359,7 @@ def main():
         return 2
     except (Exception, SystemExit) as error:
         problem = failure(error)
-        say({"fatal": problem.pop("error"), **problem})
+        say({"fatal": f"{path}: cannot be loaded: {problem.pop('error')}", **problem})
         return 2
     ready = {"ready": True, "batch": server.batch, "own_deadline": server.own_deadline()}
     say({**ready, "columns": server.columns_needed})

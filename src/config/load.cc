@@ -122,6 +122,10 @@ Status check_eval(const Config& config) {
   if ((eval.every_steps > 0 || eval.at_start) && config.data.eval.empty())
     return invalid_input(cat(eval.every_steps > 0 ? "eval.every_steps" : "eval.at_start",
                              ": there is nothing to evaluate on; name a file as data.eval"));
+  if ((eval.every_steps > 0 || eval.at_start) && config.reward.empty())
+    return invalid_input(cat(eval.every_steps > 0 ? "eval.every_steps" : "eval.at_start",
+                             ": an evaluation scores responses, and reward is empty; name at least "
+                             "one reward"));
   if (eval.samples_per_prompt > 1 && eval.temperature == 0)
     return invalid_input(
         "eval.samples_per_prompt: greedy samples of a prompt are all the same; set "

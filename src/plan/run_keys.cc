@@ -50,8 +50,20 @@ std::string why_optimizer(const std::string& key, const RunFacts& run) {
   return "";
 }
 
-std::string of_generation(const std::string&, const RunFacts& run) {
-  return generates(run.graph) ? "" : run.config.algorithm.name + " generates nothing";
+// What an evaluation reads of the sections that are about generating and scoring.
+bool evaluation_reads(const std::string& key) {
+  if (is_within(key, "reward")) return true;
+  for (const char* name : {"min_response_length", "max_response_length", "ignore_eos", "stop",
+                           "kv_budget_tokens", "max_concurrent"})
+    if (key == cat("rollout.", name)) return true;
+  return false;
+}
+
+std::string of_generation(const std::string& key, const RunFacts& run) {
+  const EvalConfig& eval = run.config.eval;
+  const bool evaluates = eval.every_steps > 0 || eval.at_start;
+  if (generates(run.graph) || (evaluates && evaluation_reads(key))) return "";
+  return run.config.algorithm.name + " generates nothing";
 }
 
 std::string of_policy_loss(const std::string& key, const RunFacts& run) {

@@ -79,6 +79,7 @@ TEST(RunRecord, ReadsWhatRanksDidAndWhatWasWarnedOf) {
   const Json data = run_page_data({*run})[0];
   EXPECT_EQ(data["ranks"].size(), 1u);
   EXPECT_EQ(data["warnings"][0]["text"], "w");
+  EXPECT_EQ(warning_texts(*run), Names{"w"});
   EXPECT_EQ(data["about"]["ranks"], 2);
 }
 
@@ -141,6 +142,28 @@ TEST(Findings, NameWhatIsBeyondTheLimits) {
   EXPECT_EQ(found("reward/raw_mean", {0.2, 0.3, 0.4, 0.5}), Names{});
   EXPECT_EQ(found("reward/raw_mean", {0.5, 0.2}), Names{}) << "two steps are no trend";
   EXPECT_EQ(found("critic/explained_var", {0, 0, 0, -0.1}), Names{"critic/explained_var"});
+}
+
+// What went wrong first is named, and not what followed from it.
+TEST(Findings, APolicyThatJumpedHidesWhatFollows) {
+  RunRecord run = run_with("kl/ref_k1", {0, 0.3, 0.6, 2.9, 3.0});
+  for (Json& row : run.metrics) row["length/truncated_frac"] = row["adv/zero_std_frac"] = 1;
+  const std::vector<Finding> found = findings(run);
+  EXPECT_EQ(metrics_of(found), Names{"kl/ref_k1"});
+  EXPECT_THAT(found[0].text, testing::HasSubstr("jumped by 2.3 nats in step 3"));
+  for (Json& row : run.metrics) row["kl/ref_k1"] = 0.1;
+  EXPECT_EQ(metrics_of(findings(run)), (Names{"adv/zero_std_frac", "length/truncated_frac"}));
+}
+
+TEST(Findings, APolicyThatStaysWhereItWasIsSaidOnceItHadTime) {
+  RunRecord run = run_with("kl/ref_k1", std::vector<double>(20, 0.001));
+  for (Json& row : run.metrics) row["reward/raw_mean"] = 0.5;
+  EXPECT_EQ(metrics_of(findings(run)), Names{"kl/ref_k1"});
+  run.metrics.back()["reward/raw_mean"] = 0.9;
+  EXPECT_EQ(findings(run), std::vector<Finding>()) << "the reward rose";
+  run.metrics.back()["reward/raw_mean"] = 0.5;
+  run.metrics.pop_back();
+  EXPECT_EQ(findings(run), std::vector<Finding>()) << "too early to say";
 }
 
 // A report is one file: it lists the limits itself, as the page does.

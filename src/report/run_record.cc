@@ -20,7 +20,10 @@ constexpr double kIdleGroups = 0.8;     // share of groups that teach nothing
 constexpr double kManyCut = 0.5;        // share of responses that were cut off
 constexpr double kNoEntropy = 0.02;     // nats per token
 constexpr double kFarOff = 1.5;         // measured over predicted step
+constexpr double kKlJump = 1;           // nats, from one step to the next; good runs stay below 0.4
+constexpr double kStill = 0.01;         // nats: the policy is what it was
 constexpr size_t kFewRows = 4;          // fewer say little about a trend
+constexpr size_t kRowsToMove = 20;      // fewer need not move anything
 
 // The text of a file of the run's folder; "" where there is none.
 Result<std::string> text_of(const std::string& folder, const std::string& name) {
@@ -68,6 +71,8 @@ std::optional<double> last_quarter(const RunRecord& run, const std::string& metr
   return mean_of(run, metric, 0.75, 1);
 }
 
+constexpr const char* kKlMetric = "kl/ref_k1";
+
 std::string rounded(double number) {
   char text[32];
   std::snprintf(text, sizeof text, "%.3g", number);
@@ -103,7 +108,38 @@ void find_in_numbers(const RunRecord& run, std::vector<Finding>* out) {
                                    join(run.nonfinite, ", "))});
 }
 
-void find_in_learning(const RunRecord& run, std::vector<Finding>* out) {
+// The first step in which the policy went far from the reference at once: what follows, idle groups
+// and endless responses, follows from it.
+std::optional<Finding> kl_jump(const RunRecord& run) {
+  std::optional<double> before;
+  for (const Json& row : run.metrics) {
+    const auto found = row.find(kKlMetric);
+    if (found == row.end() || !found->is_number()) continue;
+    const double kl = found->get<double>();
+    if (before && kl - *before > kKlJump)
+      return Finding{kKlMetric, cat("jumped by ", rounded(kl - *before), " nats in step ",
+                                    row.value("step", int64_t{-1}),
+                                    ": updates are too large; a lower learning rate")};
+    before = kl;
+  }
+  return std::nullopt;
+}
+
+// A reward that does not rise while the policy stays where it was.
+std::optional<Finding> stands_still(const RunRecord& run) {
+  if (run.metrics.size() < kRowsToMove) return std::nullopt;
+  const auto kl = last_quarter(run, kKlMetric);
+  const auto early = mean_of(run, "reward/raw_mean", 0, 0.25);
+  const auto late = last_quarter(run, "reward/raw_mean");
+  if (!kl || !early || !late || *kl >= kStill || *late > *early + kStill * std::abs(*early))
+    return std::nullopt;
+  return Finding{kKlMetric, cat(rounded(*kl),
+                                " nats late, and the reward does not rise: nothing moves; a higher "
+                                "learning rate, or more steps")};
+}
+
+// Where nothing went wrong before: groups and responses that say something about the task.
+void find_in_groups(const RunRecord& run, std::vector<Finding>* out) {
   if (const auto idle = last_quarter(run, "adv/zero_std_frac"); idle && *idle > kIdleGroups)
     out->push_back({"adv/zero_std_frac",
                     cat(rounded(100 * *idle),
@@ -115,6 +151,13 @@ void find_in_learning(const RunRecord& run, std::vector<Finding>* out) {
                     cat(rounded(100 * *cut),
                         " % of the responses are cut off: raise "
                         "rollout.max_response_length or set reward_total.missing_eos_penalty")});
+}
+
+void find_in_learning(const RunRecord& run, std::vector<Finding>* out) {
+  const auto jump = kl_jump(run);
+  if (jump) out->push_back(*jump);
+  if (const auto still = stands_still(run)) out->push_back(*still);
+  if (!jump) find_in_groups(run, out);
   if (const auto entropy = last_quarter(run, "policy/entropy"); entropy && *entropy < kNoEntropy)
     out->push_back({"policy/entropy", cat(rounded(*entropy),
                                           " nats a token: the policy hardly tries anything; a "
@@ -231,18 +274,33 @@ std::vector<Finding> findings(const RunRecord& run) {
   return out;
 }
 
+std::vector<std::string> warning_texts(const RunRecord& run) {
+  std::vector<std::string> out;
+  for (const Json& row : run.warnings)
+    if (std::string text = row.value("text", "");
+        std::find(out.begin(), out.end(), text) == out.end())
+      out.push_back(std::move(text));
+  return out;
+}
+
 std::vector<FindingLimit> finding_limits() {
-  return {{"mismatch/logprob_abs_max, the most of all steps",
-           cat("above ", format_double(kMostMismatch), "; rounding is below 0.00001")},
-          {"any metric", "not finite"},
-          {"updates", "refused for numbers that are not finite"},
-          {"adv/zero_std_frac, late", cat("above ", format_double(kIdleGroups))},
-          {"length/truncated_frac, late", cat("above ", format_double(kManyCut))},
-          {"policy/entropy, late", cat("below ", format_double(kNoEntropy), " nats a token")},
-          {"reward/raw_mean", "late below early"},
-          {"critic/explained_var, late", "0 or below"},
-          {"measured step by predicted step, of runs with a plan",
-           cat(format_double(kFarOff), " or above")}};
+  return {
+      {"mismatch/logprob_abs_max, the most of all steps",
+       cat("above ", format_double(kMostMismatch), "; rounding is below 0.00001")},
+      {"any metric", "not finite"},
+      {"updates", "refused for numbers that are not finite"},
+      {"kl/ref_k1, from one step to the next", cat("up by more than ", format_double(kKlJump),
+                                                   " nat; groups and cut responses are not named "
+                                                   "then")},
+      {"kl/ref_k1, late, where the reward does not rise",
+       cat("below ", format_double(kStill), " nats after ", kRowsToMove, " steps")},
+      {"adv/zero_std_frac, late", cat("above ", format_double(kIdleGroups))},
+      {"length/truncated_frac, late", cat("above ", format_double(kManyCut))},
+      {"policy/entropy, late", cat("below ", format_double(kNoEntropy), " nats a token")},
+      {"reward/raw_mean", "late below early"},
+      {"critic/explained_var, late", "0 or below"},
+      {"measured step by predicted step, of runs with a plan",
+       cat(format_double(kFarOff), " or above")}};
 }
 
 }  // namespace braid

@@ -48,6 +48,9 @@ struct Finding {
 };
 std::vector<Finding> findings(const RunRecord& run);
 
+// The texts of the run's warnings, each once, in the order in which they came.
+std::vector<std::string> warning_texts(const RunRecord& run);
+
 // The limits in words, as a report and that page list them.
 struct FindingLimit {
   std::string what, limit;

@@ -47,11 +47,15 @@ bool all_complete(const std::vector<RunRecord>& runs) {
   return std::all_of(runs.begin(), runs.end(), [](const RunRecord& run) { return complete(run); });
 }
 
+// What stands out, then each warning of the run once.
 void print_findings(const std::vector<RunRecord>& runs) {
-  for (const RunRecord& run : runs)
+  for (const RunRecord& run : runs) {
+    const std::string name = runs.size() > 1 ? run.name + ": " : "";
     for (const Finding& finding : findings(run))
-      std::printf("%s%s: %s\n", runs.size() > 1 ? (run.name + ": ").c_str() : "",
-                  finding.metric.c_str(), finding.text.c_str());
+      std::printf("%s%s: %s\n", name.c_str(), finding.metric.c_str(), finding.text.c_str());
+    for (const std::string& text : warning_texts(run))
+      std::printf("%swarning: %s\n", name.c_str(), text.c_str());
+  }
 }
 
 // Of runs that go on: waits for their first step. A folder that is none is an error at once.
