@@ -23,7 +23,7 @@ struct OwnLossInput {
   at::Tensor old_logprobs_R;  // of the policy that generated
   at::Tensor ref_logprobs_R;  // of the reference; undefined where none is loaded
   at::Tensor advantages_R;
-  at::Tensor mask_R;                   // 1 for the tokens that count, which are all of these today
+  at::Tensor mask_R;                   // 1 for the tokens that count: all of these
   std::vector<int64_t> response_lens;  // [S]
   double clip_low = 0, clip_high = 0;  // algorithm.clip_low, clip_high
 };

@@ -425,7 +425,8 @@ std::string algorithm_text(const AlgorithmOptions& algorithm) {
                               : kl.in == "own" ? "KL left to your functions"
                                                : cat("KL ", kl.coef, " (", kl.estimator, ", ",
                                                      kl.controller, ") in the ", kl.in);
-  const std::string clip = cat("clip ", algorithm.clip_low, "/", algorithm.clip_high);
+  const std::string clip = cat(algorithm.loss.empty() ? "" : cat("loss of ", algorithm.loss, ", "),
+                               "clip ", algorithm.clip_low, "/", algorithm.clip_high);
   const std::string end = cat("losses averaged as ", algorithm.loss_agg, ", ", penalty);
   if (!algorithm.advantages.empty())
     return cat(algorithm.name, ": advantages of ", algorithm.advantages, ", ", clip, ", ", end);

@@ -119,7 +119,7 @@ TEST_F(ReportCommand, StopsFollowingARunThatNobodyTrains) {
   write(cat("left/", kClaimFile), "");
   const CommandOutcome outcome = run_braid(cat("report ", run, " --follow 1"));
   EXPECT_EQ(outcome.exit_code, 0) << outcome.output;
-  EXPECT_THAT(outcome.output, HasSubstr("no process trains what is not complete"));
+  EXPECT_THAT(outcome.output, HasSubstr("no process trains this run any more"));
   EXPECT_FALSE(page_has(page, kRefresh));
 }
 

@@ -86,7 +86,9 @@ Status write_report(const ReportArguments& arguments) {
     const bool last = arguments.follow_s == 0 || all_complete(runs) || ended;
     BRAID_TRY(write_file_atomic(out, run_page(runs, {.refresh_s = last ? 0 : arguments.follow_s})));
     if (ended && !all_complete(runs))
-      log_warning("no process trains what is not complete; the page shows it as it is");
+      log_warning(
+          "no process trains this run any more, and it is not complete; the page shows what there "
+          "is");
     if (last) break;
     std::this_thread::sleep_for(std::chrono::seconds(arguments.follow_s));
     BRAID_ASSIGN(runs, read_runs(arguments.runs));

@@ -53,7 +53,11 @@ RewardTotals totals_to_show(const Report& report) {
 
 Json number_or_null(double value) { return std::isnan(value) ? Json() : Json(value); }
 
-std::string number_or_dash(double value) { return std::isnan(value) ? "-" : format_double(value); }
+std::string number_or_dash(double value) {
+  char text[32];
+  std::snprintf(text, sizeof text, "%.6g", value);
+  return std::isnan(value) ? "-" : text;
+}
 
 double mean_of_present(const std::vector<double>& values) {
   double sum = 0, count = 0;
