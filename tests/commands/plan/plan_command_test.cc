@@ -151,6 +151,20 @@ TEST(PlanCommand, ExplainsEveryCall) {
   EXPECT_THAT(plan("--explain").output, AllOf(HasSubstr("limited by"), HasSubstr("next best")));
 }
 
+TEST(PlanCommand, TheWholeSearchProposesWhatPlansMaySayBesideLayouts) {
+  const std::string out = temporary("whole_plan.yaml");
+  const Json whole = plan_json_of(cat("--whole plan.staleness=1 --out ", out), 1)["whole"];
+  EXPECT_TRUE(whole["pays"].get<bool>());
+  EXPECT_LT(whole["step_s"].get<double>(), 0.99 * whole["without_s"].get<double>());
+  EXPECT_GE(whole["step_s"].get<double>(), whole["lower_bound_s"].get<double>());
+  EXPECT_THAT(read_text(out), HasSubstr("staleness: 1"));
+  // What is not allowed is not proposed.
+  const CommandOutcome synchronous = plan(cat("--whole --out ", out), 1);
+  EXPECT_THAT(synchronous.output,
+              AllOf(HasSubstr("\nwhole search   "), Not(HasSubstr("rollouts"))));
+  EXPECT_THAT(read_text(out), Not(HasSubstr("staleness: 1")));
+}
+
 TEST(PlanCommand, WhatIfPlansAgain) {
   const Json found = plan_json_of("--what-if cluster.nodes=2 model.dtype=bf16");
   const Json& other = found["what_if"];
