@@ -28,6 +28,7 @@ WholeOptions whole_options(const ExecutableSearch& search, const SpaceOptions& s
   out.space = space;
   out.search.units.max_units = std::max<int64_t>(1, search.units / kSearches);
   out.search.units.threads = threads_of(search);
+  out.search.units.stop = search.stop;
   return out;
 }
 

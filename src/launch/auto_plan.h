@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <vector>
 
 #include "config/options.h"
@@ -21,6 +22,7 @@ struct ExecutableSearch {
   int threads = 0;                               // 0: one for each core
   const PlanConstraints* constraints = nullptr;  // that plans keep, if given
   int64_t staleness = 0;                         // that the fastest may have
+  std::function<bool()> stop = {};               // asked now and then; true: with what there is
 };
 
 // The plans that were simulated and fit, the fastest first (search/whole.h): before all others

@@ -5,6 +5,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <atomic>
 #include <chrono>
 #include <cstdio>
 
@@ -24,6 +25,7 @@ constexpr size_t kStepsBeforeSearch = 4;  // the first does not count
 constexpr int64_t kSearchUnits = 8;
 constexpr size_t kStepsBetweenChoices = 8;  // of when a generation is handed over
 constexpr size_t kStepsOfChoice = 4;        // the last steps, whose lengths it is for
+constexpr int kWaitForSearch_s = 10;        // at the end of a run
 constexpr double kWorthSaying = 0.97;       // of the step: less is within the noise
 // RUN/predicted.json is written anew so often, and at least so many times what it takes apart.
 constexpr double kRecordEvery_s = 30;
@@ -117,6 +119,7 @@ struct SearchCase {
   PlanConstraints keeps;  // what another plan has to keep
   std::string folder;     // of the run
   std::string keys;       // with which it goes on under another plan, beside plan.file
+  std::shared_ptr<const std::atomic<bool>> ended;  // the run has, and waits no longer
 };
 
 // A plan that was searched kept what else is stated; another one keeps it too. Where the
@@ -138,7 +141,11 @@ Status keep_stated(const PlannedRun& planned, SearchCase* now) {
 
 Result<std::string> search_again(const SearchCase& now) {
   BRAID_ASSIGN(const std::vector<ExecutionPlan> plans,
-               executable_plans(now.problem, now.calibration, {kSearchUnits, 1, &now.keeps}));
+               executable_plans(
+                   now.problem, now.calibration,
+                   {.units = kSearchUnits, .threads = 1, .constraints = &now.keeps, .stop = [&now] {
+                      return now.ended->load();
+                    }}));
   BRAID_ASSIGN(const Program program, compile(plans.front(), now.problem));
   SimOptions options;
   if (!now.lengths.prompt.empty()) options.lengths = now.lengths;
@@ -234,7 +241,7 @@ Result<std::map<std::string, double>> RunPrediction::measured_factors() const {
 
 void RunPrediction::begin_search() {
   const auto begin = [&]() -> Status {
-    SearchCase now{measured_problem(), {}, {}, 0, {}, run_folder(planned_.config), ""};
+    SearchCase now{measured_problem(), {}, {}, 0, {}, run_folder(planned_.config), "", run_ended_};
     BRAID_TRY(keep_stated(planned_, &now));
     BRAID_ASSIGN(now.calibration, runtime_calibration(now.problem));
     BRAID_ASSIGN(now.calibration.own_values, measured_factors());
@@ -254,7 +261,12 @@ void RunPrediction::begin_search() {
 }
 
 void RunPrediction::end_search() {
-  if (found_.valid()) say_found();
+  if (!found_.valid()) return;
+  if (found_.wait_for(std::chrono::seconds(kWaitForSearch_s)) == std::future_status::ready)
+    return say_found();
+  run_ended_->store(true);
+  found_.wait();
+  log_info("plan: the run ended before the search under measured costs, which is given up");
 }
 
 void RunPrediction::say_found() { log_info(found_.get()); }

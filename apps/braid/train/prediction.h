@@ -3,8 +3,10 @@
 // it; it searches on one of its own.
 #pragma once
 
+#include <atomic>
 #include <future>
 #include <map>
+#include <memory>
 #include <optional>
 #include <string>
 #include <vector>
@@ -31,7 +33,8 @@ class RunPrediction {
   // predicted for the lengths of the step of median time, and for the median of the draws.
   // `saving_peaks`: Session::saving_peaks().
   Status write(const std::vector<double>& saving_peaks);
-  // Waits for the search that began beside the run, and says what it found.
+  // Waits some seconds for the search that began beside the run, and says what it found, or that it
+  // is given up.
   void end_search();
 
  private:
@@ -58,7 +61,9 @@ class RunPrediction {
   std::vector<SampleLengths> lengths_;      // of each step
   std::vector<double> draws_;               // likewise, where steps may draw again
   double next_record_s_ = 0;
-  std::future<std::string> found_;          // what to say
+  std::future<std::string> found_;  // what to say
+  // For the search: the run has ended.
+  std::shared_ptr<std::atomic<bool>> run_ended_ = std::make_shared<std::atomic<bool>>(false);
   std::future<Result<int64_t>> migration_;  // the number that is fastest now
 };
 
