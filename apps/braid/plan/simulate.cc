@@ -254,7 +254,9 @@ Status run_simulate(const SimulateArguments& arguments) {
   BRAID_TRY(check_outputs({{"--trace", arguments.trace_out}, {"--html", arguments.html_out}}));
   BRAID_ASSIGN(LoadedConfig loaded, read_config_inputs(arguments.inputs));
   BRAID_ASSIGN(loaded.config, planning_config(loaded.config));
-  BRAID_ASSIGN(PlanningProblem problem, make_problem(loaded.config, file_reader()));
+  Config counted = loaded.config;  // the plan says how many devices there are, as plan.file does
+  if (!arguments.plan.empty()) counted.plan.file = arguments.plan;
+  BRAID_ASSIGN(PlanningProblem problem, make_problem(counted, file_reader()));
   if (!arguments.batch.empty()) {
     BRAID_ASSIGN(Calibration fitted, load_calibration(arguments.calibration));
     BRAID_ASSIGN(const Calibration calibration,

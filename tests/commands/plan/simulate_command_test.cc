@@ -65,6 +65,17 @@ TEST(SimulateCommand, EveryExampleFits) {
   }
 }
 
+// A machine has as many processes as the plan says, however the plan is named.
+TEST(SimulateCommand, APlanOfTheCommandLineCountsTheDevicesAsOneOfTheConfiguration) {
+  const std::string plan = cat(BRAID_SOURCE_DIR, "/examples/cluster/two_ranks.plan.yaml");
+  const auto simulated = [](const std::string& named) {
+    return run_braid(cat("simulate ", BRAID_SOURCE_DIR, "/examples/cluster/grpo.yaml ", named));
+  };
+  const CommandOutcome stated = simulated("--plan " + plan);
+  EXPECT_EQ(stated.exit_code, 0) << stated.output;
+  EXPECT_EQ(stated.output, simulated("plan.file=" + plan).output);
+}
+
 TEST(SimulateCommand, ABatchPricesEveryPlanAsAloneAndNamesBadOnes) {
   const std::string plan = kPlans + "ppo_7b_8gpu.plan.yaml";
   const std::string batch =
