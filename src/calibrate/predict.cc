@@ -78,15 +78,11 @@ bool is_measured(const Measurement& row, const Calibration& calibration) {
   return !row.engine.empty() && engine_is_known(calibration, row.engine);
 }
 
-// Half width of the 80 % interval, in logarithms. Collectives have no engine.
+// Collectives have no engine.
 double interval_of(const Measurement& row, const Calibration& calibration) {
   constexpr double kDefault = 0.3;
   const bool known = row.kind == MeasurementKind::kCollective || is_measured(row, calibration);
-  const std::string kind = interval_kind(row);
-  for (const std::string& key : {kind + (known ? "/seen" : "/unseen"), kind + "/seen"})
-    if (const auto found = calibration.intervals.find(key); found != calibration.intervals.end())
-      return found->second;
-  return kDefault;
+  return interval_half_width(calibration, interval_kind(row), known).value_or(kDefault);
 }
 
 Result<double> price(const TrainMemoryCase& work, const DeviceModel& device,

@@ -196,6 +196,14 @@ bool engine_is_known(const Calibration& calibration, const std::string& engine) 
   return std::binary_search(calibration.engines.begin(), calibration.engines.end(), engine);
 }
 
+std::optional<double> interval_half_width(const Calibration& calibration, const std::string& kind,
+                                          bool known_engine) {
+  for (const std::string& key : {kind + (known_engine ? "/seen" : "/unseen"), kind + "/seen"})
+    if (const auto found = calibration.intervals.find(key); found != calibration.intervals.end())
+      return found->second;
+  return std::nullopt;
+}
+
 std::ostream& operator<<(std::ostream& out, const Calibration& calibration) {
   return out << calibration_json(calibration).dump(1);
 }

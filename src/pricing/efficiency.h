@@ -11,6 +11,7 @@
 #pragma once
 
 #include <map>
+#include <optional>
 #include <ostream>
 #include <string>
 #include <vector>
@@ -176,6 +177,11 @@ Efficiency resolve_efficiency(const Calibration& calibration, const EfficiencyKe
 const Knob* find_knob(const std::string& name);
 
 bool engine_is_known(const Calibration& calibration, const std::string& engine);
+
+// Half width of the 80 % interval of ln(measured / predicted) for a kind of measurement, such as
+// "rl_step", of an engine that the fit has seen or not; none: nobody measured it.
+std::optional<double> interval_half_width(const Calibration& calibration, const std::string& kind,
+                                          bool known_engine);
 
 Json calibration_json(const Calibration& calibration);
 // Errors name the entry: not a number, not finite, or a knob that does not exist.

@@ -33,6 +33,19 @@ double gap(const Found& found) {
   return std::max(0.0, 1 - static_cast<double>(found.lower_bound_us) / 1e6 / found.verdict->step_s);
 }
 
+// Where four of five measured steps lay, of engines that the fit has seen or not; none for devices
+// whose own times were measured, or that the fit has no steps of.
+std::optional<std::pair<double, double>> step_interval(const Planning& planning) {
+  for (const Node& node : planning.problem.cluster.nodes)
+    if (!node.profile.empty() || node.gpu.architecture == "cpu") return std::nullopt;
+  const auto half = interval_half_width(
+      planning.calibration, generates(planning.problem.graph) ? "rl_step" : "train_step",
+      engine_is_known(planning.calibration, planning.problem.train_engine));
+  if (!half) return std::nullopt;
+  const double step_s = planning.found.verdict->step_s;
+  return std::pair(step_s * std::exp(-*half), step_s * std::exp(*half));
+}
+
 // "17.477 s": what a prediction can mean.
 std::string step_text(double seconds) {
   std::ostringstream out;
@@ -78,6 +91,13 @@ double host_s(const Planning& planning) {
   return static_cast<double>(planning.space.fixed_us) / 1e6;
 }
 
+std::string interval_text(const Planning& planning) {
+  const auto interval = step_interval(planning);
+  if (!interval) return "";
+  return cat("interval       ", step_text(interval->first), " to ", step_text(interval->second),
+             ": four of five measured steps lay so near their prices\n");
+}
+
 // Of the device with the least left.
 double spare_bytes(const Verdict& verdict) { return verdict.capacity_bytes - verdict.peak_bytes; }
 
@@ -116,9 +136,9 @@ void print_text(const Planning& planning, const PlanArguments& arguments) {
             << ", at the begin of the step: data, rewards, logging\nstep           "
             << step_text(v.step_s) << " (calls overlap: they do not add up to it), devices busy "
             << std::lround(100 * v.utilisation) << " %\n"
-            << memory_text(found, arguments.margin_percent) << "lower bound    "
-            << step_text(static_cast<double>(found.lower_bound_us) / 1e6) << " (gap "
-            << percent_text(gap(found)) << " %" << (found.proven ? ", proven" : "")
+            << interval_text(planning) << memory_text(found, arguments.margin_percent)
+            << "lower bound    " << step_text(static_cast<double>(found.lower_bound_us) / 1e6)
+            << " (gap " << percent_text(gap(found)) << " %" << (found.proven ? ", proven" : "")
             << ")\nsearched       " << found.units << " units, " << found.evaluations << " plans, "
             << found.judged.size() << " simulated, in " << format_seconds(planning.seconds) << "\n"
             << faster_text(found);
@@ -156,6 +176,8 @@ OrderedJson result_json(const Planning& planning, const PlanArguments& arguments
   OrderedJson json;
   json["version"] = kOutputVersion;
   json["step_s"] = v.step_s;
+  if (const auto interval = step_interval(planning))
+    json["interval_s"] = {interval->first, interval->second};
   json["fits"] = v.fits;
   json["peak_gib"] = v.peak_bytes / kGib;
   json["limit_gib"] = v.capacity_bytes / kGib;

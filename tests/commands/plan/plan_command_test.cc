@@ -87,12 +87,24 @@ TEST(PlanCommand, PlansTheExamples) {
   }
 }
 
+// As far to one side as to the other, in logarithms; not where the devices themselves were
+// measured.
+TEST(PlanCommand, SaysHowNearMeasuredStepsLayToTheirPrices) {
+  const Json found = plan_json_of("", 1);
+  const double step = found["step_s"], low = found["interval_s"][0], high = found["interval_s"][1];
+  EXPECT_LT(low, 0.8 * step);
+  EXPECT_NEAR(low * high, step * step, 1e-6 * step * step);
+  const Json own = plan_json_of("'cluster={gpu: this-machine, nodes: 1, gpus_per_node: 8}'", 1);
+  EXPECT_FALSE(own.contains("interval_s"));
+}
+
 TEST(PlanCommand, TextSaysTimeMemoryBoundAndUnits) {
   const CommandOutcome ran = plan("");
   ASSERT_EQ(ran.exit_code, 0) << ran.output;
   EXPECT_THAT(ran.output,
-              AllOf(HasSubstr("update_actor"), HasSubstr("\nstep  "), HasSubstr("\npeak memory  "),
-                    HasSubstr("\nlower bound  "), HasSubstr("\nsearched       4 units")));
+              AllOf(HasSubstr("update_actor"), HasSubstr("\nstep  "), HasSubstr("\ninterval  "),
+                    HasSubstr("\npeak memory  "), HasSubstr("\nlower bound  "),
+                    HasSubstr("\nsearched       4 units")));
 }
 
 // The result is a function of the problem, the seed and the units completed.
