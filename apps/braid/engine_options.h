@@ -108,24 +108,28 @@ void add_score_options(CLI::App& app, ScoreOptions& options);
 void add_profile_options(CLI::App& app, ProfileOptions& options);
 
 inline constexpr EngineCommand<TrainArguments> kTrain{
-    "train", "train with the algorithm of the configuration", add_train_options};
+    "train", "train with the algorithm of the configuration (docs/algorithms.md)",
+    add_train_options};
 inline constexpr EngineCommand<TrainArguments> kSft{
-    "sft", "supervised fine-tuning: train with algorithm.name=sft", add_train_options};
+    "sft", "supervised fine-tuning: train with algorithm.name=sft (docs/own_data.md)",
+    add_train_options};
 inline constexpr EngineCommand<TrainArguments> kRm{
-    "rm", "train a reward model: train with algorithm.name=rm", add_train_options};
+    "rm", "train a reward model: train with algorithm.name=rm (docs/algorithms.md)",
+    add_train_options};
 inline constexpr EngineCommand<EvalArguments> kEval{
-    "eval", "score a model's responses to data.eval", add_eval_options};
+    "eval", "score a model's responses to data.eval (docs/metrics.md)", add_eval_options};
 inline constexpr EngineCommand<ExportArguments> kExport{
-    "export", "turn a checkpoint into Hugging Face folders", add_export_options};
-inline constexpr EngineCommand<DoctorOptions> kDoctor{"doctor", "check this machine",
-                                                      add_doctor_options};
+    "export", "turn a checkpoint into Hugging Face folders (docs/checkpoints.md)",
+    add_export_options};
+inline constexpr EngineCommand<DoctorOptions> kDoctor{
+    "doctor", "check this machine (docs/install.md)", add_doctor_options};
 inline constexpr EngineCommand<GenerateOptions> kGenerate{
-    "generate", "generate responses to prompts", add_generate_options};
-inline constexpr EngineCommand<ChatArguments> kChat{"chat", "talk with a model, line by line",
-                                                    add_chat_options};
+    "generate", "generate responses to prompts (docs/rollout.md)", add_generate_options};
+inline constexpr EngineCommand<ChatArguments> kChat{
+    "chat", "talk with a model, line by line (docs/rollout.md)", add_chat_options};
 inline constexpr EngineCommand<ScoreOptions> kScore{
-    "score", "log-probabilities or values of given tokens", add_score_options};
+    "score", "log-probabilities or values of given tokens (docs/models.md)", add_score_options};
 inline constexpr EngineCommand<ProfileOptions> kProfile{
-    "profile", "measure this machine for the planner", add_profile_options};
+    "profile", "measure this machine for the planner (docs/planner.md)", add_profile_options};
 
 }  // namespace braid

@@ -13,6 +13,7 @@
 #include "plan/plan_text.h"
 #include "search/judge.h"
 #include "search/simulate.h"
+#include "sim/traffic.h"
 
 namespace braid::inline advise {
 namespace {
@@ -81,6 +82,8 @@ class PlacementComparison {
       if (event.kind == EventKind::kExchange && event.track != TrackKind::kNvlinkIn &&
           event.track != TrackKind::kNetworkIn)
         row->field_bytes += event.bytes;
+    row->inside_bytes =
+        bytes_inside_calls(program, problem_, draw_lengths(problem_.workload, options.seed));
     return ok_status();
   }
 
@@ -134,7 +137,7 @@ PlacementAdvice compare_placements(const PlanningProblem& problem, const Calibra
 
 std::string placements_text(const PlanningProblem& problem, const PlacementAdvice& advice) {
   std::vector<std::vector<std::string>> cells = {
-      {"placement", "step s", "weights GB", "samples GB", "peak GiB by device"}};
+      {"placement", "step s", "weights GB", "samples GB", "calls GB", "peak GiB by device"}};
   std::string refused, when;
   for (const PlacementRow& row : advice.rows) {
     when += cat("  ", row.name, ": ", row.when, "\n");
@@ -144,10 +147,12 @@ std::string placements_text(const PlanningProblem& problem, const PlacementAdvic
     }
     cells.push_back({row.name, fixed_text(row.best->verdict.step_s, 3),
                      fixed_text(row.weight_bytes / 1e9, 2), fixed_text(row.field_bytes / 1e9, 3),
-                     peaks_text(row.peak_bytes)});
+                     fixed_text(row.inside_bytes / 1e9, 1), peaks_text(row.peak_bytes)});
   }
-  std::string out = aligned_table(cells, {false, true, true, true, false});
-  out += "weights, samples: what moves between devices in a step\n";
+  std::string out = aligned_table(cells, {false, true, true, true, true, false});
+  out +=
+      "what devices send in a step: weights from layout to layout, samples from call to call, and "
+      "inside calls\n";
   if (!refused.empty()) out += cat("no plan:\n", refused);
   out += cat("when to take which:\n", when);
   if (!advice.recommended) return cat(out, "recommended: none, no placement fits\n");
@@ -165,6 +170,7 @@ Json placements_json(const PlacementAdvice& advice) {
       json["peak_bytes"] = row.peak_bytes;
       json["weight_bytes"] = row.weight_bytes;
       json["field_bytes"] = row.field_bytes;
+      json["inside_bytes"] = row.inside_bytes;
       json["plan"] = plan_json(row.best->plan);
     } else {
       json["reason"] = row.reason;

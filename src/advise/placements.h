@@ -21,6 +21,7 @@ struct PlacementRow {
   std::vector<double> peak_bytes;  // by device
   double weight_bytes = 0;         // that move between layouts in a step
   double field_bytes = 0;          // of samples that calls get from each other in a step
+  double inside_bytes = 0;         // that ranks send to each other inside the calls of a step
   std::string reason;              // why there is no plan
 };
 

@@ -32,6 +32,7 @@ TEST(Placements, RowsAreTheBestInTheirPlacement) {
     fastest = std::min(fastest, row.best->verdict.step_s);
     EXPECT_EQ(row.peak_bytes.size(), 8u);
     EXPECT_GT(row.field_bytes, 0);
+    EXPECT_GT(row.inside_bytes, 0);
     if (row.name == "auto") continue;
     const CallMeshes meshes = *placement_meshes(row.name, problem);
     for (const CallPlan& call : row.best->plan.calls)

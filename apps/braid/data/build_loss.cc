@@ -131,6 +131,7 @@ Action define_build_loss(CLI::App& app) {
 }  // namespace
 
 extern const Command kBuildLossCommand{
-    "build-loss", "make a library of a loss or advantages of your own", define_build_loss};
+    "build-loss", "make a library of a loss or advantages of your own (docs/own_losses.md)",
+    define_build_loss};
 
 }  // namespace braid

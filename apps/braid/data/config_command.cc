@@ -109,6 +109,7 @@ Action define_config(CLI::App& app) {
 
 }  // namespace
 
-extern const Command kConfigCommand{"config", "check a configuration and print it", define_config};
+extern const Command kConfigCommand{
+    "config", "check a configuration and print it (docs/configuration.md)", define_config};
 
 }  // namespace braid

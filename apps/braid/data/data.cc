@@ -115,6 +115,7 @@ Action define_data(CLI::App& app) {
 
 }  // namespace
 
-extern const Command kDataCommand{"data", "show the data as the model will see it", define_data};
+extern const Command kDataCommand{"data", "show the data as the model will see it (docs/data.md)",
+                                  define_data};
 
 }  // namespace braid

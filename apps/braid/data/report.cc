@@ -111,7 +111,8 @@ Action define_report(CLI::App& app) {
 
 }  // namespace
 
-extern const Command kReportCommand{"report", "write a page that shows what happened in runs",
-                                    define_report};
+extern const Command kReportCommand{
+    "report", "write a page that shows what happened in runs (docs/reading_a_run.md)",
+    define_report};
 
 }  // namespace braid

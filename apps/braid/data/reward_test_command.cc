@@ -217,7 +217,8 @@ Action define_reward_test(CLI::App& app) {
 }  // namespace
 
 extern const Command kRewardTestCommand = {
-    "reward-test", "score a file of samples with the configured rewards, without a model",
+    "reward-test",
+    "score a file of samples with the configured rewards, without a model (docs/rewards.md)",
     define_reward_test};
 
 }  // namespace braid

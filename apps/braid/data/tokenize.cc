@@ -142,7 +142,7 @@ Action define_tokenize(CLI::App& app) {
 
 }  // namespace
 
-extern const Command kTokenizeCommand{"tokenize", "convert text to token ids and back",
-                                      define_tokenize};
+extern const Command kTokenizeCommand{
+    "tokenize", "convert text to token ids and back (docs/tokenizer.md)", define_tokenize};
 
 }  // namespace braid

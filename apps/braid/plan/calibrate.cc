@@ -113,6 +113,7 @@ Action define_calibrate(CLI::App& app) {
 }  // namespace
 
 extern const Command kCalibrateCommand = {
-    "calibrate", "fit the cost model to measurements or to logged steps", define_calibrate};
+    "calibrate", "fit the cost model to measurements or to logged steps (docs/cost_model.md)",
+    define_calibrate};
 
 }  // namespace braid

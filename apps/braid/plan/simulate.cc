@@ -327,6 +327,7 @@ Action define_simulate(CLI::App& app) {
 }  // namespace
 
 extern const Command kSimulateCommand = {
-    "simulate", "predict one step: time, memory and what runs when", define_simulate};
+    "simulate", "predict one step: time, memory and what runs when (docs/simulator.md)",
+    define_simulate};
 
 }  // namespace braid

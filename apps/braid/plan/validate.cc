@@ -78,6 +78,7 @@ Action define_validate(CLI::App& app) {
 }  // namespace
 
 extern const Command kValidateCommand = {
-    "validate", "predict published measurements and report the errors", define_validate};
+    "validate", "predict published measurements and report the errors (docs/cost_model.md)",
+    define_validate};
 
 }  // namespace braid
