@@ -21,7 +21,7 @@ endfunction()
 # while, and what handles samples and rewards: -O1, which compiles in two thirds of the time of -O2. What only reads, checks,
 # writes or says what others do next: -Og, a sixth less again. The folder kernels/ of a module is a target of its own.
 set(BRAID_O3 algo nn_kernels rollout train)
-set(BRAID_O1 checkpoint cluster comm dataflow emulate interpret jinja models nn plan reward samples)
+set(BRAID_O1 checkpoint comm dataflow emulate interpret jinja models nn plan reward samples)
 set(BRAID_OG advise calibrate config foreign foreign_keys foreign_scripts host identity inputs launch passes report run scoring
   session weights)
 function(braid_optimize target level)
