@@ -34,6 +34,9 @@ Result<WholeProposal> propose_whole(const PlanArguments& arguments, const Planni
   BRAID_ASSIGN(out.found,
                search_whole(planning.problem, *planning.pricer, planning.calibration, options));
   out.without_s = std::min(planning.found.verdict->step_s, out.found.plain.verdict.step_s);
+  // The search above it has found a better plan without any of it.
+  if (planning.found.verdict->step_s < out.found.best.verdict.step_s)
+    out.found.best = {planning.found.plan, *planning.found.verdict};
   out.bound_s = 1e-6 * static_cast<double>(whole_bound_us(planning.space, options.parts.staleness));
   return out;
 }
