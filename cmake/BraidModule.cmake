@@ -84,10 +84,8 @@ function(braid_test name)
     target_precompile_headers(${name}_test REUSE_FROM braid_test_pch)
   endif()
   add_test(NAME ${name} COMMAND ${name}_test)
-  # As apps/braid/engine_start.cc sets it: test programs run side by side, and long spins would hold each other up. Nor does one
-  # program see the kernel choices that another one measures meanwhile: a checkpoint has those that its run knew.
-  set_tests_properties(${name} PROPERTIES ENVIRONMENT
-    "GOMP_SPINCOUNT=4000;ONEDNN_MAX_CPU_ISA=AVX512_CORE_BF16;BRAID_CACHE_DIR=${PROJECT_BINARY_DIR}/test_cache/${name}")
+  # As apps/braid/engine_start.cc sets it: test programs run side by side, and long spins would hold each other up.
+  set_tests_properties(${name} PROPERTIES ENVIRONMENT "GOMP_SPINCOUNT=4000;ONEDNN_MAX_CPU_ISA=AVX512_CORE_BF16")
 endfunction()
 
 # The sources below `folder` and one folder deeper, without those of folders that are modules of their own.

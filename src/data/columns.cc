@@ -62,14 +62,14 @@ Result<RowColumns> sample_columns(const OrderedJson& row, RowColumns out,
                                   const DataConfig& config) {
   const bool messages = is_message_column(out.prompt);
   const bool whole_messages = messages && ends_with_assistant(row[out.prompt]);
-  if (!out.prompt.empty() && has_column(row, "completion")) {
-    const OrderedJson* label = find_column(row, "label");
-    out.answer = "completion";
-    out.format =
-        label != nullptr && truth_of(*label) ? RowFormat::kUnpaired : RowFormat::kPromptCompletion;
-  } else if (!out.prompt.empty() && has_column(row, "response")) {
-    out.format = RowFormat::kPromptResponse;
-    out.answer = "response";
+  const bool completes = has_column(row, "completion");
+  if (!out.prompt.empty() && (completes || has_column(row, "response"))) {
+    const bool judged = !out.label.empty() && out.label != kGroundTruth &&
+                        truth_of(*find_column(row, out.label)).has_value();
+    out.answer = completes ? "completion" : "response";
+    out.format = judged      ? RowFormat::kUnpaired
+                 : completes ? RowFormat::kPromptCompletion
+                             : RowFormat::kPromptResponse;
   } else if (whole_messages || (messages && out.label.empty())) {
     out.format = RowFormat::kMessages;
   } else if (!out.prompt.empty() && !out.label.empty()) {

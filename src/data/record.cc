@@ -317,9 +317,8 @@ Result<DataRecord> make_record(OrderedJson written, DataNeed need, const Tokeniz
   } else {
     BRAID_TRY(set_columns(row, columns, reader, record));
   }
-  const std::string label = need == DataNeed::kLabelled ? columns.label : "label";
   if (columns.format == RowFormat::kUnpaired)
-    record.unwanted = !*truth_of(*find_column(row, label));
+    record.unwanted = !*truth_of(*find_column(row, columns.label));
   if (columns.format == RowFormat::kScored)
     record.score = *number_of(*find_column(row, columns.label));
   set_extra(row, columns, record);

@@ -5,8 +5,10 @@
 
 #include <algorithm>
 #include <cmath>
+#include <map>
 #include <utility>
 
+#include "base/contains.h"
 #include "base/log.h"
 #include "base/rng.h"
 #include "base/text.h"
@@ -27,6 +29,24 @@ namespace braid::inline passes {
 namespace {
 
 constexpr const char* kUpdateKl = "kl/update";
+
+// Of all ranks' samples, whose rewards every rank has: where those of a group are equal none of its
+// responses is preferred (algo/functions.h).
+double groups_with_pairs(const SampleStore& store, const SampleRows& rows) {
+  const Result<at::Tensor> rewards = store.reals("rewards", rows_of(rows));
+  BRAID_CHECK(rewards.ok(), "rewards go to all ranks");
+  const at::Tensor rewards_S = rewards->to(at::kDouble).contiguous();
+  std::map<GroupId, std::pair<double, double>> least_and_most;
+  for (size_t i = 0; i < rows.size(); ++i) {
+    const double reward = rewards_S.const_data_ptr<double>()[i];
+    auto& [least, most] =
+        least_and_most.try_emplace(store.sample(rows[i]).group, reward, reward).first->second;
+    least = std::min(least, reward), most = std::max(most, reward);
+  }
+  return static_cast<double>(
+      std::count_if(least_and_most.begin(), least_and_most.end(),
+                    [](const auto& group) { return group.second.first < group.second.second; }));
+}
 
 }  // namespace
 
@@ -120,6 +140,8 @@ Status Training::open_update() {
   const DealTotals& totals = minibatch().totals;
   denominators_ = {static_cast<double>(totals.tokens), static_cast<double>(totals.samples),
                    static_cast<double>(totals.groups)};
+  if (contains(call_->reads, "preferred"))
+    denominators_.groups = groups_with_pairs(store_, minibatch().rows);
   if (reports() && work_.ops.at.stage == 0) open_->tokens = row_tokens(store_, own_rows());
   const size_t micro_batches = minibatch().micro_batches[work_.ops.at.dp_rank].size();
   backwards_left_ = micro_batches * work_.ops.bodies.size();

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <limits>
 
 #include "base/text.h"
 #include "reward/batches.h"
@@ -21,6 +22,8 @@ std::string excerpt(std::string_view text) {
 
 RewardOutcome value_outcome(double value) {
   if (!std::isfinite(value)) return error_outcome("the reward is not a finite number");
+  if (std::abs(value) > std::numeric_limits<float>::max())
+    return error_outcome(cat("the reward ", value, " is beyond what training holds (3.4e38)"));
   return {RewardOutcome::Kind::kValue, value, "", {}};
 }
 

@@ -171,10 +171,12 @@ Result<std::string> run_date(const Config& config, World* world) {
 }
 
 Status begin_run(const Config& config) {
-  if (config.checkpoint.resume != "none") return ok_status();
-  BRAID_TRY(remove_checkpoints(checkpoint_folder(config)));
-  for (const char* file : {"better_plan.yaml", "predicted.json"})
-    std::filesystem::remove(join_path(run_folder(config), file));
+  const bool anew = config.checkpoint.resume == "none";
+  if (anew) BRAID_TRY(remove_checkpoints(checkpoint_folder(config)));
+  // Of another plan than the one that goes on; this one's is written from its second step on.
+  std::filesystem::remove(join_path(run_folder(config), "predicted.json"));
+  const std::string better = join_path(run_folder(config), "better_plan.yaml");
+  if (anew && config.plan.file != better) std::filesystem::remove(better);
   return ok_status();
 }
 

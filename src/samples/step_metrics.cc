@@ -5,6 +5,8 @@
 
 #include <algorithm>
 
+#include "data/response_text.h"
+
 namespace braid::inline samples {
 
 void note_lengths(const SampleStore& store, const Rows& rows, Metrics& metrics) {
@@ -50,15 +52,16 @@ int64_t row_tokens(const SampleStore& store, const Rows& rows) {
   return tokens;
 }
 
-std::vector<Json> sample_rows(const SampleStore& store, const Tokenizer* tokenizer, int64_t step,
-                              size_t count) {
+std::vector<Json> sample_rows(const SampleStore& store, const Tokenizer* tokenizer,
+                              const std::vector<std::string>& stops, int64_t step, size_t count) {
   std::vector<Json> out;
   const auto responses = store.tokens("response_ids");
   for (size_t i = 0; responses.ok() && i < std::min(count, store.size()); ++i) {
     Json row = {
         {"step", step}, {"sample", store.sample(i).id.value}, {"prompt", store.sample(i).prompt}};
     row["response_ids"] = (**responses)[i];
-    if (tokenizer != nullptr) row["response"] = tokenizer->decode((**responses)[i], true).value();
+    if (tokenizer != nullptr)
+      row["response"] = response_text(*tokenizer, (**responses)[i], stops).value();
     if (const auto rewards = store.reals("rewards", {i}); rewards.ok())
       row["reward"] = rewards->item<double>();
     out.push_back(std::move(row));

@@ -20,8 +20,9 @@ int64_t rows_with_tokens(const SampleStore& store, const std::string& field, con
 // Prompt and response tokens of the rows.
 int64_t row_tokens(const SampleStore& store, const Rows& rows);
 
-// Texts and numbers of the first rows, for samples.jsonl; `step` counts from 0.
-std::vector<Json> sample_rows(const SampleStore& store, const Tokenizer* tokenizer, int64_t step,
-                              size_t count);
+// Texts and numbers of the first rows, for samples.jsonl; texts end before the first of `stops`,
+// `step` counts from 0.
+std::vector<Json> sample_rows(const SampleStore& store, const Tokenizer* tokenizer,
+                              const std::vector<std::string>& stops, int64_t step, size_t count);
 
 }  // namespace braid::inline samples

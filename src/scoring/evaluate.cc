@@ -9,6 +9,7 @@
 
 #include "algo/algorithm.h"
 #include "base/text.h"
+#include "data/response_text.h"
 #include "reward/pass_at_k.h"
 #include "rollout/stop_strings.h"
 #include "scoring/score_context.h"
@@ -136,7 +137,8 @@ Result<RewardSample> Evaluator::reward_sample(const Generated& generated) const 
   out.truncated = generated.finish == Finish::kLength;
   out.extra = record.extra;
   if (data_.tokenizer) {
-    BRAID_ASSIGN(out.response, data_.tokenizer->decode(out.response_ids, true));
+    BRAID_ASSIGN(out.response,
+                 response_text(*data_.tokenizer, out.response_ids, config_.rollout.stop));
   }
   return out;
 }

@@ -1,5 +1,8 @@
 #include "scoring/score_context.h"
 
+#include <algorithm>
+#include <chrono>
+
 #include "host/stop_signal.h"
 
 namespace braid::inline scoring {
@@ -8,7 +11,11 @@ ScoreContext score_context(const Config& config, int64_t step) {
   ScoreContext context;
   context.step = step;
   context.total_steps = config.train.total_steps;
-  context.interrupted = [] { return seconds_since_stop_signal() >= kStopGrace_s; };
+  const auto begin = std::chrono::steady_clock::now();
+  context.interrupted = [begin] {
+    const std::chrono::duration<double> here = std::chrono::steady_clock::now() - begin;
+    return std::min(seconds_since_stop_signal(), here.count()) >= kStopGrace_s;
+  };
   return context;
 }
 

@@ -7,6 +7,7 @@
 #include "base/text.h"
 #include "checkpoint/run_folder.h"
 #include "config/algorithm_traits.h"
+#include "data/response_text.h"
 #include "host/file.h"
 #include "plan/make_problem.h"
 #include "reward/batches.h"
@@ -72,7 +73,8 @@ Result<std::vector<RewardSample>> Scoring::texts(const Call& call, const SampleS
     sample.response_ids = (*responses)[row];
     sample.extra = store.sample(row).extra;
     if (tokenizer_ != nullptr) {
-      BRAID_ASSIGN(sample.response, tokenizer_->decode(sample.response_ids, true));
+      BRAID_ASSIGN(sample.response,
+                   response_text(*tokenizer_, sample.response_ids, config_.rollout.stop));
     }
     out.push_back(std::move(sample));
   }
@@ -237,16 +239,14 @@ Status Scoring::record(const Call& call, const ScoredSamples& scored, const Samp
 }
 
 void note_rewards(const ScoredSamples& scored, Metrics& metrics) {
-  Metric raw, squares;
+  Metric raw;
   for (size_t i = 0; i < scored.raw.size(); ++i) {
     if (!scored.kept[i]) continue;
     raw.add(scored.raw[i]);
-    squares.add(scored.raw[i] * scored.raw[i]);
+    metrics[kRawSquares].add(scored.raw[i] * scored.raw[i]);
   }
   for (const char* name : {"reward/raw_mean", "reward/raw_max", "reward/raw_min"})
     metrics[name].merge(raw);
-  const double variance = squares.mean() - raw.mean() * raw.mean();
-  if (raw.count > 0) metrics["reward/raw_std"].add(std::sqrt(std::max(variance, 0.0)));
   for (const auto& [name, values] : scored.by_name)
     for (const double value : values)
       if (std::isfinite(value)) metrics["reward/" + name + "_mean"].add(value);

@@ -111,6 +111,9 @@ class Scoring {
   std::set<std::pair<std::string, SampleId>> recorded_parts_;
 };
 
+// The mean of squares, by which reward/raw_std is known once the whole step is.
+inline constexpr const char* kRawSquares = "reward/raw_squares";
+
 // reward/*: means of what was found, and failures.
 void note_rewards(const ScoredSamples& scored, Metrics& metrics);
 

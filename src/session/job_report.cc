@@ -1,6 +1,7 @@
 #include "session/job_report.h"
 
 #include <algorithm>
+#include <cmath>
 #include <utility>
 
 #include "base/text.h"
@@ -120,6 +121,10 @@ std::map<std::string, double> JobReport::row(double epoch) {
   add_calls(row);
   row["time/step"] = step_s_;
   for (const auto& [name, metric] : report_.metrics) row[name] = reported(name, metric);
+  if (const auto squares = row.extract(kRawSquares); !squares.empty()) {
+    const double mean = row.at("reward/raw_mean");
+    row["reward/raw_std"] = std::sqrt(std::max(squares.mapped() - mean * mean, 0.0));
+  }
   for (const auto& [call, count] : report_.repeats)
     row["memory/repeats"] += static_cast<double>(count);
   const int64_t tokens = row_tokens(step_.store, step_.store.all_rows());

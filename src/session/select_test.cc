@@ -53,6 +53,29 @@ TEST(Select, DrawsUntilEveryGroupHasASignal) {
   }
 }
 
+// Groups without a pair count nothing: the update is the one in which they are left out before.
+TEST(Select, PairsAreWeighedAlikeWhateverGroupsHaveNone) {
+  Config config = drawing_run("online_dpo");
+  config.rollout.prompts_per_step = 16;
+  config.train.minibatches = 1;
+  config.optim.actor.name = "sgd";
+  config.algorithm.dynamic_sampling = false;
+  const Program all = program_of(config);
+  const auto row = session_of(config, all)->run_step();
+  ASSERT_TRUE(row.ok()) << row.status().message();
+  ASSERT_GT(row->at("adv/zero_std_frac"), 0);
+  ASSERT_LT(row->at("adv/zero_std_frac"), 1);
+  config.algorithm.dynamic_sampling = true;
+  config.algorithm.max_draws = 1;
+  config.algorithm.on_shortage = "train";
+  const Program pairs = program_of(config);
+  const auto left = session_of(config, pairs)->run_step();
+  ASSERT_TRUE(left.ok()) << left.status().message();
+  const double norm = left->at("policy/grad_norm");
+  EXPECT_NEAR(row->at("policy/grad_norm"), norm, 1e-4 * norm);
+  EXPECT_NEAR(row->at("dpo/loss"), left->at("dpo/loss"), 1e-6);
+}
+
 // Where the first draw suffices, the step is the one without.
 TEST(Select, ADrawThatSufficesChangesNoBit) {
   Config config = tiny_run("grpo");

@@ -489,7 +489,8 @@ Status Session::end_generation(const Call& call) {
 }
 
 std::vector<Json> Session::sample_rows(size_t count) const {
-  return braid::sample_rows(store_, data_.tokenizer_or_null(), position_.step - 1, count);
+  return braid::sample_rows(store_, data_.tokenizer_or_null(), config_.rollout.stop,
+                            position_.step - 1, count);
 }
 
 }  // namespace braid::inline session

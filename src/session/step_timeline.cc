@@ -59,8 +59,11 @@ bool StepTimeline::same(const Span& a, const Span& b) const {
 void StepTimeline::close() {
   if (!std::exchange(open_, false)) return;
   span_.end_s = now_s();
+  // Rounds are one span however long something else has had the core between two of them.
+  const auto& now = program_.ranks[rank_].instructions[span_.instruction];
   const bool goes_on = !spans_.empty() && same(spans_.back(), span_) &&
-                       span_.begin_s - spans_.back().end_s < kShortest_s;
+                       (kind_of(program_, now) == OpKind::kRound ||
+                        span_.begin_s - spans_.back().end_s < kShortest_s);
   if (goes_on) {
     spans_.back().end_s = span_.end_s;
   } else if (span_.end_s - span_.begin_s >= kShortest_s) {

@@ -7,6 +7,7 @@
 #include "base/json.h"
 #include "base/text.h"
 #include "braid/model/load.h"
+#include "data/response_text.h"
 #include "host/file.h"
 #include "rollout/stop_strings.h"
 
@@ -39,13 +40,6 @@ SamplingOptions sampling_of(const GenerateOptions& options) {
   out.ignore_eos = options.ignore_eos;
   out.seed = options.seed;
   return out;
-}
-
-// Where the text is cut: before the first stop string in it. Ids are kept.
-size_t stop_position(const std::vector<std::string>& stops, const std::string& text) {
-  size_t first = std::string::npos;
-  for (const std::string& stop : stops) first = std::min(first, text.find(stop));
-  return first;
 }
 
 // Writes the text of a growing response, holding back what may become a stop string.
@@ -122,8 +116,7 @@ StopCheck stop_check(const Generator& generator, const GenerateOptions& options)
 
 Result<std::string> text_of(const Generator& generator, const GenerateOptions& options,
                             const Generated& sample) {
-  BRAID_ASSIGN(std::string text, generator.tokenizer->decode(sample.response_ids, true));
-  return text.substr(0, stop_position(options.stop, text));
+  return response_text(*generator.tokenizer, sample.response_ids, options.stop);
 }
 
 Result<Generated> stream_response(Engine& engine, const Generator& generator,

@@ -118,9 +118,18 @@ struct SearchCase {
   double current_s = 0;   // of the present plan, at these costs
   PlanConstraints keeps;  // what another plan has to keep
   std::string folder;     // of the run
+  std::string plan_file;  // of the configuration
   std::string keys;       // with which it goes on under another plan, beside plan.file
   std::shared_ptr<const std::atomic<bool>> ended;  // the run has, and waits no longer
 };
+
+// A word that a shell takes as it is.
+std::string shell_word(const std::string& text) {
+  if (text.find_first_of(" \t\n'\"\\$`&;()<>|*?[]{}!#~") == std::string::npos) return text;
+  std::string out = "'";
+  for (const char c : text) out += c == '\'' ? std::string("'\\''") : std::string(1, c);
+  return out + "'";
+}
 
 // A plan that was searched kept what else is stated; another one keeps it too. Where the
 // configuration states the layout itself, another plan takes its place.
@@ -131,7 +140,7 @@ Status keep_stated(const PlannedRun& planned, SearchCase* now) {
     Config others = config;
     others.plan.file.clear();
     BRAID_ASSIGN(now->keeps, plan_constraints(others, now->problem, file_reader()));
-    now->keys = " plan.auto=false";
+    now->keys = " plan.auto=false plan.staleness=0";
     return ok_status();
   }
   if (states(config.placement)) now->keys += " placement=null";
@@ -157,10 +166,12 @@ Result<std::string> search_again(const SearchCase& now) {
     return cat("plan: no other is 3 % faster under measured costs: a step of ", times);
   }
   std::snprintf(times, sizeof times, "%.4g s for %.4g s", trace.step_s, now.current_s);
-  const std::string path = join_path(now.folder, "better_plan.yaml");
+  std::string path = join_path(now.folder, "better_plan.yaml");
+  if (path == now.plan_file) path = join_path(now.folder, "better_plan_2.yaml");  // it runs
   BRAID_TRY(write_file_atomic(path, plan_to_yaml(plans.front(), &now.problem.cluster)));
   return cat("plan: under measured costs another plan takes ", times, " a step: ", path,
-             "; to go on with it: plan.file=", path, now.keys, " checkpoint.resume=auto");
+             "; to go on with it: ", shell_word(cat("plan.file=", path)), now.keys,
+             " checkpoint.resume=auto");
 }
 
 }  // namespace
@@ -241,7 +252,8 @@ Result<std::map<std::string, double>> RunPrediction::measured_factors() const {
 
 void RunPrediction::begin_search() {
   const auto begin = [&]() -> Status {
-    SearchCase now{measured_problem(), {}, {}, 0, {}, run_folder(planned_.config), "", run_ended_};
+    SearchCase now{measured_problem(),        {}, {},        0, {}, run_folder(planned_.config),
+                   planned_.config.plan.file, "", run_ended_};
     BRAID_TRY(keep_stated(planned_, &now));
     BRAID_ASSIGN(now.calibration, runtime_calibration(now.problem));
     BRAID_ASSIGN(now.calibration.own_values, measured_factors());
