@@ -45,6 +45,10 @@ TEST(Columns, EveryFormatIsToldByItsColumns) {
        DataNeed::kSamples,
        "prompt + completion + label (TRL, unpaired preference): 'prompt' is text, 'completion' is "
        "text, 'label' is the label"},
+      {{{"prompt", "a"}, {"response", "b"}, {"label", false}},
+       DataNeed::kSamples,
+       "prompt + completion + label (TRL, unpaired preference): 'prompt' is text, 'response' is "
+       "text, 'label' is the label"},
       {{{"prompt", "a"}, {"label", "b"}},
        DataNeed::kSamples,
        "prompt + response: 'prompt' is text, 'label' is text"},

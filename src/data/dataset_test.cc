@@ -231,6 +231,9 @@ TEST(DataSet, UnwantedCompletionsAreLeftOut) {
   EXPECT_EQ(data->rows_of(RowFormat::kUnpaired), 1);
   EXPECT_THAT(data->at(0)->prompt_ids, ElementsAre(3));
   EXPECT_THAT(of(bad).status().message(), HasSubstr("the label of 1 is false"));
+  const auto response = of("{\"prompt\": [1], \"response\": [2], \"label\": false}\n" + good);
+  ASSERT_TRUE(response.ok()) << response.status().message();
+  EXPECT_EQ(response->unwanted(), 1);
 }
 
 // kto learns from both kinds; of a pair each response is a row.

@@ -8,6 +8,7 @@
 #include <cstdio>
 #include <thread>
 
+#include "data/response_text.h"
 #include "host/file.h"
 #include "test_paths.h"
 
@@ -55,6 +56,17 @@ TEST_P(TokenizerGolden, IdsEqualTheReference) {
     const auto text = line["text"].get<std::string>();
     EXPECT_EQ(*tokenizer.encode(text, true), line["ids"].get<Ids>()) << line["text"];
   }
+}
+
+// The text of a response ends before the first stop string, wherever in a token that begins.
+TEST_P(TokenizerGolden, AResponseEndsBeforeAStopString) {
+  const Tokenizer tokenizer = load(GetParam());
+  const Ids ids = *tokenizer.encode("one two three", false);
+  const std::string whole = *response_text(tokenizer, ids, {});
+  const size_t at = whole.find("two");
+  ASSERT_NE(at, std::string::npos) << whole;
+  EXPECT_EQ(*response_text(tokenizer, ids, {"hree", "two"}), whole.substr(0, at));
+  EXPECT_EQ(*response_text(tokenizer, ids, {"four"}), whole);
 }
 
 TEST_P(TokenizerGolden, DecodedTextEqualsTheReference) {
