@@ -193,7 +193,8 @@ Efficiency resolve_efficiency(const Calibration& calibration, const EfficiencyKe
 }
 
 bool engine_is_known(const Calibration& calibration, const std::string& engine) {
-  return std::binary_search(calibration.engines.begin(), calibration.engines.end(), engine);
+  return !engine.empty() &&
+         std::binary_search(calibration.engines.begin(), calibration.engines.end(), engine);
 }
 
 std::optional<double> interval_half_width(const Calibration& calibration, const std::string& kind,

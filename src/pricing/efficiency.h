@@ -176,6 +176,7 @@ Efficiency resolve_efficiency(const Calibration& calibration, const EfficiencyKe
 // The knob of a name; null: there is none.
 const Knob* find_knob(const std::string& name);
 
+// Whether the fit has seen an engine; not one without a name, which rows of collectives have.
 bool engine_is_known(const Calibration& calibration, const std::string& engine);
 
 // Half width of the 80 % interval of ln(measured / predicted) for a kind of measurement, such as

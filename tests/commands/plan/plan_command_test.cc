@@ -92,7 +92,7 @@ TEST(PlanCommand, PlansTheExamples) {
 TEST(PlanCommand, SaysHowNearMeasuredStepsLayToTheirPrices) {
   const Json found = plan_json_of("", 1);
   const double step = found["step_s"], low = found["interval_s"][0], high = found["interval_s"][1];
-  EXPECT_LT(low, 0.8 * step);
+  EXPECT_LT(low, 0.7 * step) << "that of engines that the fit has not seen";
   EXPECT_NEAR(low * high, step * step, 1e-6 * step * step);
   const Json own = plan_json_of("'cluster={gpu: this-machine, nodes: 1, gpus_per_node: 8}'", 1);
   EXPECT_FALSE(own.contains("interval_s"));
