@@ -74,14 +74,11 @@ std::string unmeasured_engine(const std::string& engine, const Calibration& cali
   return cat("engine '", engine, "' was not measured: default efficiencies");
 }
 
-bool is_measured(const Measurement& row, const Calibration& calibration) {
-  return !row.engine.empty() && engine_is_known(calibration, row.engine);
-}
-
 // Collectives have no engine.
 double interval_of(const Measurement& row, const Calibration& calibration) {
   constexpr double kDefault = 0.3;
-  const bool known = row.kind == MeasurementKind::kCollective || is_measured(row, calibration);
+  const bool known =
+      row.kind == MeasurementKind::kCollective || engine_is_known(calibration, row.engine);
   return interval_half_width(calibration, interval_kind(row), known).value_or(kDefault);
 }
 
@@ -137,7 +134,7 @@ Prediction predict_row(const Measurement& row, const Calibration& calibration) {
   }
   const double half = interval_of(row, calibration);
   out.supported = true;
-  if (row.kind != MeasurementKind::kCollective && !is_measured(row, calibration))
+  if (row.kind != MeasurementKind::kCollective && !engine_is_known(calibration, row.engine))
     out.reason = unmeasured_engine(row.engine, calibration);
   out.predicted = *value;
   out.low = *value * std::exp(-half);

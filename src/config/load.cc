@@ -6,6 +6,7 @@
 #include "base/text.h"
 #include "config/algorithm_traits.h"
 #include "config/binder.h"
+#include "config/evaluates.h"
 #include "config/origin.h"
 #include "config/reference.h"
 #include "config/stall_limit.h"
@@ -119,11 +120,11 @@ Status check_rollout(const Config& config) {
 
 Status check_eval(const Config& config) {
   const EvalConfig& eval = config.eval;
-  if ((eval.every_steps > 0 || eval.at_start) && config.data.eval.empty())
-    return invalid_input(cat(eval.every_steps > 0 ? "eval.every_steps" : "eval.at_start",
-                             ": there is nothing to evaluate on; name a file as data.eval"));
-  if ((eval.every_steps > 0 || eval.at_start) && config.reward.empty())
-    return invalid_input(cat(eval.every_steps > 0 ? "eval.every_steps" : "eval.at_start",
+  const char* const key = eval.every_steps > 0 ? "eval.every_steps" : "eval.at_start";
+  if (evaluates(config) && config.data.eval.empty())
+    return invalid_input(cat(key, ": there is nothing to evaluate on; name a file as data.eval"));
+  if (evaluates(config) && config.reward.empty())
+    return invalid_input(cat(key,
                              ": an evaluation scores responses, and reward is empty; name at least "
                              "one reward"));
   if (eval.samples_per_prompt > 1 && eval.temperature == 0)

@@ -4,6 +4,7 @@
 #include "checkpoint/checkpoint.h"
 #include "checkpoint/manifest.h"
 #include "checkpoint/run_folder.h"
+#include "config/evaluates.h"
 #include "data/row_sources.h"
 #include "data/tokenizer/tokenizer.h"
 #include "host/file.h"

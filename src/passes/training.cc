@@ -5,9 +5,9 @@
 
 #include <algorithm>
 #include <cmath>
-#include <map>
 #include <utility>
 
+#include "algo/batch.h"
 #include "base/contains.h"
 #include "base/log.h"
 #include "base/rng.h"
@@ -21,6 +21,7 @@
 #include "program/fused.h"
 #include "samples/call_groups.h"
 #include "samples/call_rows.h"
+#include "samples/drawn_groups.h"
 #include "samples/offending_batch.h"
 #include "samples/step_metrics.h"
 #include "weights/roles.h"
@@ -35,17 +36,12 @@ constexpr const char* kUpdateKl = "kl/update";
 double groups_with_pairs(const SampleStore& store, const SampleRows& rows) {
   const Result<at::Tensor> rewards = store.reals("rewards", rows_of(rows));
   BRAID_CHECK(rewards.ok(), "rewards go to all ranks");
-  const at::Tensor rewards_S = rewards->to(at::kDouble).contiguous();
-  std::map<GroupId, std::pair<double, double>> least_and_most;
-  for (size_t i = 0; i < rows.size(); ++i) {
-    const double reward = rewards_S.const_data_ptr<double>()[i];
-    auto& [least, most] =
-        least_and_most.try_emplace(store.sample(rows[i]).group, reward, reward).first->second;
-    least = std::min(least, reward), most = std::max(most, reward);
-  }
-  return static_cast<double>(
-      std::count_if(least_and_most.begin(), least_and_most.end(),
-                    [](const auto& group) { return group.second.first < group.second.second; }));
+  std::vector<int64_t> groups, with_pairs;
+  for (const int32_t row : rows) groups.push_back(store.sample(row).group.value);
+  const std::vector<bool> differ = with_signal(to_doubles(*rewards), groups);
+  for (size_t i = 0; i < groups.size(); ++i)
+    if (differ[i]) with_pairs.push_back(groups[i]);
+  return static_cast<double>(count_groups(with_pairs));
 }
 
 }  // namespace

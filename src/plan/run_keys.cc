@@ -7,6 +7,7 @@
 #include "base/contains.h"
 #include "base/text.h"
 #include "config/algorithm_traits.h"
+#include "config/evaluates.h"
 #include "config/reference.h"
 #include "config/set_keys.h"
 #include "plan/plan_text.h"
@@ -60,9 +61,7 @@ bool evaluation_reads(const std::string& key) {
 }
 
 std::string of_generation(const std::string& key, const RunFacts& run) {
-  const EvalConfig& eval = run.config.eval;
-  const bool evaluates = eval.every_steps > 0 || eval.at_start;
-  if (generates(run.graph) || (evaluates && evaluation_reads(key))) return "";
+  if (generates(run.graph) || (evaluates(run.config) && evaluation_reads(key))) return "";
   return run.config.algorithm.name + " generates nothing";
 }
 
@@ -115,10 +114,9 @@ std::string of_critic(const std::string&, const RunFacts& run) {
 }
 
 std::string of_evaluation(const std::string&, const RunFacts& run) {
-  const EvalConfig& eval = run.config.eval;
-  return eval.every_steps > 0 || eval.at_start ? ""
-                                               : "no evaluation is asked for (eval.every_steps, "
-                                                 "eval.at_start); 'braid eval' reads it";
+  return evaluates(run.config) ? ""
+                               : "no evaluation is asked for (eval.every_steps, "
+                                 "eval.at_start); 'braid eval' reads it";
 }
 
 std::string of_adapters(const std::string&, const RunFacts& run) {

@@ -12,6 +12,7 @@
 #include "checkpoint/run_folder.h"
 #include "config/algorithm_check.h"
 #include "config/algorithm_traits.h"
+#include "config/evaluates.h"
 #include "device/tensor_memory.h"
 #include "host/machine.h"
 #include "host/work_section.h"

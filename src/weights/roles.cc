@@ -4,6 +4,7 @@
 
 #include "base/log.h"
 #include "base/text.h"
+#include "config/evaluates.h"
 #include "host/file.h"
 #include "host/machine.h"
 #include "nn/decoder.h"

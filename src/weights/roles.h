@@ -12,11 +12,6 @@
 
 namespace braid::inline weights {
 
-// Whether eval.* asks for evaluations.
-inline bool evaluates(const Config& config) {
-  return config.eval.every_steps > 0 || config.eval.at_start;
-}
-
 // Whether somebody asks the rewards of the list: a call of the graph, unless a replayed rollout
 // brings their values, or an evaluation.
 bool needs_rewards(const Config& config, const Graph& graph);

@@ -11,6 +11,7 @@
 #include "braid/data/inputs.h"
 #include "checkpoint/run_folder.h"
 #include "config/algorithm_traits.h"
+#include "config/evaluates.h"
 #include "host/file.h"
 #include "host/machine.h"
 #include "inputs/reward_columns.h"
@@ -80,8 +81,7 @@ Status check_shared_data(const Config& config, int64_t ranks) {
 }
 
 Status check_eval_data(const Config& config) {
-  if (config.data.eval.empty() || (config.eval.every_steps == 0 && !config.eval.at_start))
-    return ok_status();
+  if (config.data.eval.empty() || !evaluates(config)) return ok_status();
   return load_run_data(config, config.data.eval, DataNeed::kPrompts).status().at("data.eval");
 }
 

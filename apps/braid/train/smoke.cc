@@ -7,6 +7,7 @@
 #include "base/json.h"
 #include "base/text.h"
 #include "checkpoint/run_folder.h"
+#include "config/evaluates.h"
 #include "dataflow/graph.h"
 #include "host/file.h"
 #include "host/hub_cache.h"
@@ -232,7 +233,7 @@ void replace_sizes(const Config& config, Replacing& replace) {
   replace.at_most("rollout.max_response_length", 8, config.rollout.max_response_length);
   replace_warmups(config, std::min(kSmokeSteps, config.train.total_steps), replace);
   replace.at_most("log.samples_every", 1, config.log.samples_every);
-  if (config.eval.every_steps == 0 && !config.eval.at_start) return;
+  if (!evaluates(config)) return;
   replace.at_most("eval.every_steps", 1, config.eval.every_steps);
   if (config.eval.prompts != 2)
     replace.set("eval.prompts", "2", config.eval.prompts == 0 ? "all" : cat(config.eval.prompts));
