@@ -72,12 +72,13 @@ struct ProfileOptions {
   std::string out = "profile.json";
   std::string device = "cpu";
   std::string dtype = "f32";
-  int64_t ranks = 1;                                 // that measure side by side
-  std::vector<int64_t> tokens = {64, 256, 1024};     // of a pass
-  std::vector<int64_t> lengths = {64, 256, 1024};    // of its sequences
-  std::vector<int64_t> batches = {1, 4, 16, 64};     // sequences of a decode step
-  std::vector<int64_t> contexts = {128, 512, 2048};  // tokens in their caches
-  double seconds = 0.05;                             // spent on each measurement at least
+  int64_t ranks = 1;  // that measure side by side
+  // Empty: as suits the device.
+  std::vector<int64_t> tokens;    // of a pass
+  std::vector<int64_t> lengths;   // of its sequences
+  std::vector<int64_t> batches;   // sequences of a decode step
+  std::vector<int64_t> contexts;  // tokens in their caches
+  double seconds = 0.05;          // spent on each measurement at least
   int threads = 0;
 };
 

@@ -262,6 +262,34 @@ TEST(Gpu, CatalogueEntriesArePlausibleAndReadBack) {
   }
 }
 
+TEST(Gpu, IsFoundByWhatItsDriverCallsIt) {
+  struct Told {
+    const char* name;
+    double mib;
+    const char* key;  // "" = none
+  };
+  const Told told[] = {{"NVIDIA H100 80GB HBM3", 81559, "h100-80g"},
+                       {"NVIDIA H100 PCIe", 81559, "h100-pcie"},
+                       {"NVIDIA H200", 143771, "h200"},
+                       {"NVIDIA H20", 97871, "h20"},
+                       {"NVIDIA H800", 81559, "h800"},
+                       {"NVIDIA A100-SXM4-80GB", 81920, "a100-80g"},
+                       {"NVIDIA A100-SXM4-40GB", 40960, "a100-40g"},
+                       {"NVIDIA A100 80GB PCIe", 81920, "a100-pcie"},
+                       {"NVIDIA A100-PCIE-40GB", 40960, ""},
+                       {"NVIDIA GeForce RTX 4090", 24564, "rtx4090"},
+                       {"NVIDIA RTX A6000", 49140, "a6000"},
+                       {"NVIDIA L40S", 46068, "l40s"},
+                       {"Tesla V100-SXM2-32GB", 32510, "v100-32g"},
+                       {"Tesla V100-SXM2-16GB", 16384, ""},
+                       {"NVIDIA GeForce RTX 5090", 32607, ""},
+                       {"", 81559, ""}};
+  for (const Told& gpu : told) {
+    const GpuSpec* const found = gpu_of_driver(gpu.name, gpu.mib * 1048576);
+    EXPECT_EQ(found == nullptr ? "" : found->key, gpu.key) << gpu.name;
+  }
+}
+
 TEST(Gpu, PeaksDependOnPrecision) {
   const GpuSpec h100 = *find_gpu("h100-80g");
   EXPECT_DOUBLE_EQ(*peak_flops(h100, Precision::kBf16), 989e12);

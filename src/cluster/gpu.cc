@@ -1,6 +1,7 @@
 #include "cluster/gpu.h"
 
 #include <algorithm>
+#include <cctype>
 #include <cmath>
 
 namespace braid::inline cluster {
@@ -107,6 +108,31 @@ Result<GpuSpec> find_gpu(const std::string& key) {
   }
   return not_found(
       cat("unknown gpu '", key, "'", gpu_hint(key, keys), "; known: ", join(keys, ", ")));
+}
+
+const GpuSpec* gpu_of_driver(const std::string& name, double memory_bytes) {
+  constexpr double kAlike = 0.03;
+  std::vector<std::string> words;  // in small letters
+  for (const char letter : lowered(name)) {
+    if (words.empty() || std::isalnum(static_cast<unsigned char>(letter)) == 0)
+      words.emplace_back();
+    if (std::isalnum(static_cast<unsigned char>(letter)) != 0) words.back() += letter;
+  }
+  const auto says = [&](const std::string& word) {
+    return std::find(words.begin(), words.end(), word) != words.end();
+  };
+  const GpuSpec* found = nullptr;
+  for (const GpuSpec& gpu : gpu_catalogue()) {
+    const std::string chip = gpu.key.substr(0, gpu.key.find('-'));
+    const bool rtx = chip.substr(0, 3) == "rtx" && says("rtx") && says(chip.substr(3));
+    const bool pcie = gpu.key.find("-pcie") != std::string::npos;
+    if (gpu.architecture == "cpu" || !(says(chip) || rtx) || pcie != says("pcie") ||
+        std::abs(gpu.hbm_bytes / memory_bytes - 1) > kAlike)
+      continue;
+    if (found != nullptr) return nullptr;
+    found = &gpu;
+  }
+  return found;
 }
 
 Result<double> peak_flops(const GpuSpec& gpu, Precision precision) {

@@ -45,6 +45,10 @@ const std::vector<GpuSpec>& gpu_catalogue();
 // The catalogue entry; an unknown key is kNotFound with the nearest key.
 Result<GpuSpec> find_gpu(const std::string& key);
 
+// The catalogue's device that a driver calls so ("NVIDIA H100 80GB HBM3"), by the chip's name, the
+// form of the card and its memory, within 3 %; null where none or several are alike.
+const GpuSpec* gpu_of_driver(const std::string& name, double memory_bytes);
+
 // Dense matrix peak in operations per second; an error where the device does not support the
 // precision.
 Result<double> peak_flops(const GpuSpec& gpu, Precision precision);

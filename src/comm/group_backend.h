@@ -31,7 +31,8 @@ struct GroupBackendOptions {
 Result<std::unique_ptr<GroupBackend>> connect_gloo(Store& store,
                                                    const GroupBackendOptions& options);
 
-// Whether this build has NCCL. Without it tensors of GPUs pass through host memory.
+// Whether this build has NCCL and BRAID_NO_NCCL is not in the environment. Without it tensors of
+// GPUs pass through host memory.
 bool has_nccl();
 
 // A backend over NCCL between the current CUDA devices of the members. It connects when it is first

@@ -16,7 +16,10 @@ namespace braid::inline comm {
 
 #ifdef BRAID_WITH_NCCL
 
-bool has_nccl() { return true; }
+bool has_nccl() {
+  static const bool left_out = std::getenv("BRAID_NO_NCCL") != nullptr;
+  return !left_out;
+}
 
 Result<c10::intrusive_ptr<c10d::Backend>> connect_nccl(Store& store,
                                                        const GroupBackendOptions& options) {

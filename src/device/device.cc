@@ -2,6 +2,7 @@
 
 #include <ATen/Context.h>
 #include <c10/core/impl/DeviceGuardImplInterface.h>
+#include <unistd.h>
 
 #include <cstdlib>
 #include <optional>
@@ -32,6 +33,13 @@ void choose_kernels() {
   context.setDeterministicAlgorithms(true, /*warn_only=*/false);
   context.setDeterministicFillUninitializedMemory(false);
   context.setSDPUseCuDNN(false);
+}
+
+// BRAID_SHARE_GPU=1: the ranks of a machine take its devices by turns, so that communication
+// between ranks can be tried where there are fewer devices. It gives no speed.
+bool ranks_share_devices() {
+  const char* value = std::getenv("BRAID_SHARE_GPU");
+  return value != nullptr && std::string(value) == "1";
 }
 
 }  // namespace
@@ -68,7 +76,7 @@ Status check_local_devices(const std::string& text, int64_t ranks) {
                              "machine; leave the number out"));
   BRAID_ASSIGN(const at::Device first, parse_device(text, "device"));
   const int64_t devices = devices_of(first.type());
-  if (ranks <= devices) return ok_status();
+  if (ranks <= devices || (ranks_share_devices() && devices > 0)) return ok_status();
   return invalid_input(cat("device: ", text, ": ", ranks, " ranks on a machine where they find ",
                            devices, " ", text,
                            " devices; start at most one rank for each, and let every rank see all "
@@ -79,8 +87,14 @@ Status use_local_device(const std::string& text, int64_t local_rank) {
   BRAID_TRY(check_local_devices(text, local_rank + 1));
   if (text == "cpu") return ok_status();
   BRAID_ASSIGN(const at::Device first, parse_device(text, "device"));
+  int64_t index = local_rank;
+  if (ranks_share_devices()) {
+    index %= devices_of(first.type());
+    // NCCL refuses two ranks on one GPU of one machine: each is a machine of its own to it.
+    ::setenv("NCCL_HOSTID", cat("process ", ::getpid()).c_str(), /*overwrite=*/0);
+  }
   c10::impl::getDeviceGuardImpl(first.type())
-      ->setDevice({first.type(), static_cast<at::DeviceIndex>(local_rank)});
+      ->setDevice({first.type(), static_cast<at::DeviceIndex>(index)});
   return ok_status();
 }
 

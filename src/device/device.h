@@ -19,10 +19,11 @@ namespace braid::inline device {
 Result<at::Device> parse_device(const std::string& text, const std::string& key);
 
 // Whether so many ranks of this machine can have a device each; always on the CPU. Errors: a text
-// with a number, no such device, too few.
+// with a number, no such device, too few (BRAID_SHARE_GPU=1 in the environment: none at all).
 Status check_local_devices(const std::string& text, int64_t ranks);
-// Makes the device of a rank's place on its machine the current one of this thread; nothing on the
-// CPU. Errors as those of check_local_devices().
+// Makes the device of a rank's place on its machine the current one of this thread (with
+// BRAID_SHARE_GPU=1 counted from the first again where ranks are more); nothing on the CPU. Errors
+// as those of check_local_devices().
 Status use_local_device(const std::string& text, int64_t local_rank);
 
 // Waits until the device has done all work that it was given; nothing on the CPU.

@@ -17,17 +17,19 @@
 namespace braid::inline device {
 namespace {
 
-std::atomic<int64_t> held_bytes{0}, most_bytes{0}, limit_bytes{0};
+std::atomic<int64_t> held_bytes{0}, host_most_bytes{0}, limit_bytes{0};
+// Of the accelerator of this process: the most that meters saw which have ended since the outermost
+// one that runs began. The allocator's own record begins anew with each meter.
+std::atomic<int64_t> ended_meters_most{0};
 
-void raise_most(int64_t bytes) {
-  int64_t most = most_bytes.load(std::memory_order_relaxed);
-  while (bytes > most &&
-         !most_bytes.compare_exchange_weak(most, bytes, std::memory_order_relaxed)) {
+void raise_to(std::atomic<int64_t>& most, int64_t bytes) {
+  int64_t found = most.load(std::memory_order_relaxed);
+  while (bytes > found && !most.compare_exchange_weak(found, bytes, std::memory_order_relaxed)) {
   }
 }
 
 void note_change(int64_t bytes) {
-  raise_most(held_bytes.fetch_add(bytes, std::memory_order_relaxed) + bytes);
+  raise_to(host_most_bytes, held_bytes.fetch_add(bytes, std::memory_order_relaxed) + bytes);
 }
 
 // What the heap says of a block is the same when it comes and when it goes.
@@ -74,18 +76,6 @@ c10::CachingAllocator::Stat allocated(c10::DeviceAllocator& allocator, at::Devic
   return allocator.getDeviceStats(index_of(device)).allocated_bytes[kAll];
 }
 
-int64_t most_on(at::Device device) {
-  if (device.is_cpu()) return peak_tensor_bytes();
-  auto* const allocator = counting_allocator(device);
-  return allocator == nullptr ? 0 : allocated(*allocator, device).peak;
-}
-
-void reset_most_on(at::Device device) {
-  if (device.is_cpu()) return reset_peak_tensor_bytes();
-  if (auto* const allocator = counting_allocator(device))
-    allocator->resetPeakStats(index_of(device));
-}
-
 }  // namespace
 
 void count_tensor_memory() {
@@ -98,8 +88,8 @@ void count_tensor_memory() {
 }
 
 int64_t tensor_bytes() { return held_bytes.load(std::memory_order_relaxed); }
-int64_t peak_tensor_bytes() { return most_bytes.load(std::memory_order_relaxed); }
-void reset_peak_tensor_bytes() { most_bytes.store(tensor_bytes(), std::memory_order_relaxed); }
+int64_t peak_tensor_bytes() { return host_most_bytes.load(std::memory_order_relaxed); }
+void reset_peak_tensor_bytes() { host_most_bytes.store(tensor_bytes(), std::memory_order_relaxed); }
 
 void set_tensor_memory_limit(int64_t bytes) { limit_bytes.store(bytes, std::memory_order_relaxed); }
 int64_t tensor_memory_limit() { return limit_bytes.load(std::memory_order_relaxed); }
@@ -108,6 +98,21 @@ int64_t held_tensor_bytes(at::Device device) {
   if (device.is_cpu()) return tensor_bytes();
   auto* const allocator = counting_allocator(device);
   return allocator == nullptr ? 0 : allocated(*allocator, device).current;
+}
+
+int64_t peak_tensor_bytes(at::Device device) {
+  if (device.is_cpu()) return peak_tensor_bytes();
+  auto* const allocator = counting_allocator(device);
+  if (allocator == nullptr) return 0;
+  return std::max(ended_meters_most.load(std::memory_order_relaxed),
+                  allocated(*allocator, device).peak);
+}
+
+void reset_peak_tensor_bytes(at::Device device) {
+  if (device.is_cpu()) return reset_peak_tensor_bytes();
+  ended_meters_most.store(0, std::memory_order_relaxed);
+  if (auto* const allocator = counting_allocator(device))
+    allocator->resetPeakStats(index_of(device));
 }
 
 std::optional<int64_t> free_tensor_bytes(at::Device device) {
@@ -139,15 +144,15 @@ std::string what_ran_out(const std::exception& error) {
 }
 
 PeakMeter::PeakMeter(at::Device device)
-    : device_(device), begin_(held_tensor_bytes(device)), before_(most_on(device)) {
-  reset_most_on(device_);
+    : device_(device), begin_(held_tensor_bytes(device)), before_(peak_tensor_bytes(device)) {
+  reset_peak_tensor_bytes(device_);
 }
 
 PeakMeter::~PeakMeter() {
-  if (device_.is_cpu()) raise_most(before_);
+  raise_to(device_.is_cpu() ? host_most_bytes : ended_meters_most, before_);
 }
 
-int64_t PeakMeter::most_bytes() const { return most_on(device_) - begin_; }
+int64_t PeakMeter::most_bytes() const { return peak_tensor_bytes(device_) - begin_; }
 int64_t PeakMeter::kept_bytes() const { return held_tensor_bytes(device_) - begin_; }
 
 }  // namespace braid::inline device

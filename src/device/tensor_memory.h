@@ -28,8 +28,11 @@ void reset_peak_tensor_bytes();
 void set_tensor_memory_limit(int64_t bytes);
 int64_t tensor_memory_limit();
 
-// Bytes that tensors of a device hold now; 0 where nothing counts.
+// Bytes that tensors of a device hold now, and the most since the last reset, whatever meters began
+// and ended meanwhile; 0 where nothing counts.
 int64_t held_tensor_bytes(at::Device device);
+int64_t peak_tensor_bytes(at::Device device);
+void reset_peak_tensor_bytes(at::Device device);
 
 // Bytes that tensors may still take on a device; none where nobody knows, as on a host without a
 // limit.
@@ -41,7 +44,7 @@ bool is_out_of_memory(const std::exception& error);
 std::string what_ran_out(const std::exception& error);
 
 // How far what tensors of a device hold rises from the meter's begin on. Meters may lie within each
-// other; the most since the last reset of the host stays known.
+// other; the most since the last reset stays known.
 class PeakMeter {
  public:
   explicit PeakMeter(at::Device device);
@@ -55,7 +58,7 @@ class PeakMeter {
  private:
   const at::Device device_;
   int64_t begin_ = 0;   // held then
-  int64_t before_ = 0;  // the most before
+  int64_t before_ = 0;  // the most since the last reset, until then
 };
 
 }  // namespace braid::inline device

@@ -192,6 +192,37 @@ Status agree_on_start(World& world, const PlannedRun& planned, const LoadedConfi
                      kRemedy);
 }
 
+// Counts of devices are the catalogue's unless somebody states them; one process that names the
+// profile of its machine has one.
+Config as_one_device(Config config) {
+  YamlNode& cluster = config.cluster;
+  if (cluster.kind != YamlNode::Kind::kMap || states_layout(config) ||
+      cluster.find("profile") == nullptr)
+    return config;
+  for (const char* key : {"nodes", "gpus_per_node"})
+    if (cluster.find(key) != nullptr) return config;
+  for (const char* key : {"nodes", "gpus_per_node"})
+    cluster.map.emplace_back(key, YamlNode(YamlNode::Kind::kScalar, "1", false, cluster.origin));
+  return config;
+}
+
+// What one process does without a plan: the configuration says how passes are cut.
+ExecutionPlan plan_of_one_process(const PlanningProblem& problem, const Config& config) {
+  ExecutionPlan plan = trivial_plan(problem);
+  for (CallPlan& entry : plan.calls) {
+    const CallKind kind = find_call(problem.graph, entry.call)->kind;
+    if (kind == CallKind::kGenerate) {
+      entry.strategy.max_concurrent = config.rollout.max_concurrent;
+      entry.strategy.kv_budget_tokens = config.rollout.kv_budget_tokens;
+      continue;
+    }
+    entry.strategy.micro_tokens = config.train.micro_tokens;
+    if (kind == CallKind::kTrainStep && config.train.recompute)
+      entry.strategy.recompute = Recompute::kFull;
+  }
+  return plan;
+}
+
 }  // namespace
 
 bool states_plan(const Config& config) {
@@ -213,7 +244,7 @@ Result<PlannedRun> plan_run(const Config& config, const std::optional<Membership
     return planned;
   }
   if (is_stated(config.cluster) || states_layout(config)) {
-    BRAID_ASSIGN(out.problem, make_problem(as_trained(config), file_reader()));
+    BRAID_ASSIGN(out.problem, make_problem(as_one_device(as_trained(config)), file_reader()));
     BRAID_ASSIGN(out.plan, configured_plan(config, *out.problem, file_reader()));
     const int devices = device_count(out.problem->cluster);
     if (!out.plan && devices != 1)
@@ -224,7 +255,7 @@ Result<PlannedRun> plan_run(const Config& config, const std::optional<Membership
   }
   // One process needs no plan, but what was measured of its machine says what it will take.
   if (!out.plan && out.problem && !out.problem->cluster.nodes.front().profile.empty())
-    out.plan = trivial_plan(*out.problem);
+    out.plan = plan_of_one_process(*out.problem, config);
   if (out.plan && out.plan->fusion.migrate_below_samples == kAutoMigration) {
     BRAID_ASSIGN(const Calibration calibration, runtime_calibration(*out.problem));
     BRAID_ASSIGN(out.plan, with_chosen_migration(*out.plan, *out.problem, calibration));

@@ -82,8 +82,7 @@ at::Tensor logits(Model& model, const at::Tensor& hidden_NH) {
 HeadOutput head_logprobs(const Model& model, const at::Tensor& h_NH, const at::Tensor& targets_N,
                          double temperature, int64_t chunk_rows) {
   const TensorParallelGroup& group = model.options().tensor_parallel;
-  // On an accelerator chunks are fewer: each adds a gradient of the whole matrix.
-  const int64_t rows = h_NH.is_cpu() ? chunk_rows : 4 * chunk_rows;
+  const int64_t rows = head_chunk_rows(h_NH.device(), chunk_rows);
   const HeadOptions options{temperature, rows, model.spec().logit_soft_cap};
   if (group.tp_size == 1) return head_logprobs(h_NH, model.head_weight(), targets_N, options);
   const int64_t begin = units_of_rank(model.spec().vocab, group).begin;

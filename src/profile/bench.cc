@@ -44,10 +44,11 @@ struct PassMemory {
 // A pass with its backward, where it has one. The gradients of weights are not counted.
 PassMemory pass_memory(Model& model, const TokenBatch& batch, const at::Tensor& hidden_TH,
                        bool trains) {
+  const at::Device device = hidden_TH.device();
   PassMemory out;
   const at::AutoGradMode mode(trains);
   const auto pass = [&] { return model.forward(batch, nullptr, hidden_TH); };
-  const auto held = [] { return static_cast<double>(tensor_bytes()); };
+  const auto held = [&] { return static_cast<double>(held_tensor_bytes(device)); };
   drop_gradients(model);
   model.rest();
   const double bare = held();
@@ -59,13 +60,13 @@ PassMemory pass_memory(Model& model, const TokenBatch& batch, const at::Tensor& 
   hidden_TH.mutable_grad().reset();
   const double before = held();
   out.packed = before - bare - gradients;
-  reset_peak_tensor_bytes();
+  const PeakMeter meter(device);
   {
     const at::Tensor result = pass();
     out.kept = trains ? held() - before : 0;
     if (trains) result.sum().backward();
   }
-  out.extra = static_cast<double>(peak_tensor_bytes()) - before - out.kept;
+  out.extra = static_cast<double>(meter.most_bytes()) - out.kept;
   hidden_TH.mutable_grad().reset();
   drop_gradients(model);
   return out;
@@ -118,6 +119,13 @@ double LayerBench::train_s(int64_t tokens, int64_t length) {
   const TokenBatch batch = pack_sequences(sequences_of(tokens, length), bench_.device);
   const at::Tensor hidden_TH = hidden(tokens).requires_grad_(true);
   return per_layer_s([&] { model_->forward(batch, nullptr, hidden_TH).sum().backward(); });
+}
+
+double LayerBench::cache_bytes(int64_t sequences, int64_t context) const {
+  const int64_t pages = sequences * (context / kPageTokens + 1);
+  return 2.0 *
+         static_cast<double>(layers() * pages * kPageTokens * size_.kv_heads * size_.head_dim) *
+         static_cast<double>(c10::elementSize(bench_.dtype));
 }
 
 void LayerBench::pass(int64_t tokens) {

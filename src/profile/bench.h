@@ -47,11 +47,13 @@ class LayerBench {
   double forward_s(int64_t tokens, int64_t length);
   double train_s(int64_t tokens, int64_t length);
   double decode_s(int64_t sequences, int64_t context, const std::function<void()>& before);
+  // What the caches of decode_s() take.
+  double cache_bytes(int64_t sequences, int64_t context) const;
   // A forward pass of so many tokens that nobody times.
   void pass(int64_t tokens);
 
-  // Knobs of memory (pricing/efficiency.h) by name, from passes over so many tokens. Host memory
-  // only.
+  // Knobs of memory (pricing/efficiency.h) by name, from passes over so many tokens.
+  // REQUIRES: tensors of the device are counted.
   std::map<std::string, double> memory(int64_t tokens, int64_t length);
 
  private:

@@ -40,7 +40,7 @@ void add(const RankReport& part, RankReport* all) {
 }  // namespace
 
 void JobReport::begin_step(int64_t trained_tokens) {
-  reset_peak_tensor_bytes();
+  reset_peak_tensor_bytes(device_);
   trained_before_ = step_.record.trained.tokens - trained_tokens;
 }
 
@@ -49,7 +49,7 @@ RankReport JobReport::own() const {
           step_.record.seconds,
           step_.record.ledger.entries(),
           trained_tokens(),
-          static_cast<double>(peak_tensor_bytes()),
+          static_cast<double>(peak_tensor_bytes(device_)),
           step_.record.repeats,
           stop_signal(),
           {}};
@@ -136,6 +136,8 @@ std::map<std::string, double> JobReport::row(double epoch) {
   row["perf/tokens_per_s_per_device"] =
       static_cast<double>(tokens) / step_s_ / static_cast<double>(step_.ranks());
   row["perf/us_per_instruction"] = 1e6 * instruction_s_;
+  const double most = *std::max_element(rank_peaks_.begin(), rank_peaks_.end());
+  if (!device_.is_cpu() && most > 0) row["perf/peak_device_gb"] = most / 1e9;
   // What is generated ahead in a step are not its samples.
   if (asks_rewards(step_.config, step_.program.graph) && step_.program.staleness == 0)
     row["perf/gen_tokens_per_s"] =

@@ -1,6 +1,8 @@
 // The numbers of a step: each rank's become everyone's, and a row of metrics. Not thread-safe.
 #pragma once
 
+#include <c10/core/Device.h>
+
 #include <map>
 #include <string>
 #include <vector>
@@ -12,8 +14,8 @@ namespace braid::inline session {
 
 class JobReport {
  public:
-  // REQUIRES: `step` outlives this.
-  explicit JobReport(const StepContext& step) : step_(step) {}
+  // `device`: of this rank's tensors. REQUIRES: `step` outlives this.
+  JobReport(const StepContext& step, at::Device device) : step_(step), device_(device) {}
 
   // A step begins, or goes on with so many trained tokens.
   void begin_step(int64_t trained_tokens);
@@ -29,7 +31,7 @@ class JobReport {
 
   // Seconds of each call, [rank]; a rank has those that it takes part in.
   const std::vector<std::map<std::string, double>>& rank_seconds() const { return rank_seconds_; }
-  // Bytes that each rank has held at most, [rank].
+  // Bytes that each rank's tensors held at most on its device, [rank].
   const std::vector<double>& rank_peaks() const { return rank_peaks_; }
   // What each rank did and held in the step, as StepTimeline says it; null where that is not
   // recorded.
@@ -44,6 +46,7 @@ class JobReport {
   void add_calls(std::map<std::string, double>& row) const;
 
   const StepContext& step_;
+  const at::Device device_;
   RankReport report_;  // everyone's
   std::vector<std::map<std::string, double>> rank_seconds_;
   std::vector<double> rank_peaks_;

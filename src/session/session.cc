@@ -190,7 +190,7 @@ Session::Session(const Config& config, const Program& program, World* world, Loa
       trains_(step_),
       evaluation_(step_, infers_, scoring_, needs_, std::move(loaded.evaluator),
                   std::move(loaded.eval_models)),
-      report_(step_),
+      report_(step_, loaded.device),
       timeline_(program_, exchange_.rank()),
       device_(loaded.device),
       writer_(config_.checkpoint, checkpoint_folder(config_),

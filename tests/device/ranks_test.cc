@@ -182,6 +182,15 @@ TEST(DeviceRanks, TakeTheDeviceOfTheirPlaceOnTheMachine) {
             "device: braidtest: 3 ranks on a machine where they find 2 braidtest devices; start at "
             "most one rank for each, and let every rank see all of them");
   EXPECT_THAT(use_local_device("braidtest:1", 0).message(), testing::HasSubstr("leave the number"));
+
+  ::setenv("BRAID_SHARE_GPU", "1", 1);
+  EXPECT_EQ(check_local_devices("braidtest", 5).message(), "");
+  EXPECT_EQ(use_local_device("braidtest", 3).message(), "");
+  EXPECT_EQ(parse_device("braidtest", "device")->index(), 1);
+  EXPECT_FALSE(use_local_device("cuda", 0).ok()) << "sharing needs a device";
+  ::unsetenv("BRAID_SHARE_GPU");
+  EXPECT_FALSE(check_local_devices("braidtest", 5).ok());
+  EXPECT_EQ(use_local_device("braidtest", 0).message(), "");  // as before, for the next test
 }
 
 }  // namespace

@@ -12,6 +12,7 @@
 
 #include "base/text.h"
 #include "braid/engine_options.h"
+#include "device/gpu_driver.h"
 #include "host/file.h"
 #include "host/machine.h"
 #include "profile/self_check.h"
@@ -75,7 +76,12 @@ void describe_gpu(Findings& findings) {
     return;
   }
   const int64_t count = at::globalContext().getAcceleratorHooksInterface().deviceCount();
-  findings.say("GPU", cat(count, " CUDA devices; device: cuda or cuda:N"));
+  std::vector<std::string> found;
+  for (int64_t i = 0; i < count; ++i)
+    if (const auto gpu = driver_gpu(i))
+      found.push_back(cat(gpu->name, ", ", format_bytes(static_cast<double>(gpu->memory_bytes))));
+  findings.say("GPU", cat(count, " CUDA devices; device: cuda or cuda:N", found.empty() ? "" : ": ",
+                          join(found, "; ")));
 }
 
 void check_disk(const std::string& folder, Findings& findings) {

@@ -1,11 +1,8 @@
-// braid profile: measures layers, heads, optimizer, memory and communication of this machine with
+// braid profile: measures layers, heads, optimizer, memory and communication of a device with
 // the code that trains and samples, and writes a profile for the planner.
 #include <ATen/Parallel.h>
 #include <ATen/TensorOperators.h>
 #include <ATen/core/grad_mode.h>
-#include <ATen/ops/empty.h>
-#include <ATen/ops/mm.h>
-#include <ATen/ops/ones.h>
 #include <ATen/ops/rand.h>
 #include <ATen/ops/zeros.h>
 #include <ATen/ops/zeros_like.h>
@@ -23,39 +20,19 @@
 #include "device/tensor_memory.h"
 #include "host/file.h"
 #include "host/hub_cache.h"
-#include "host/machine.h"
 #include "launch/own_command.h"
 #include "models/size.h"
 #include "nn/model.h"
 #include "pricing/profile.h"
 #include "profile/bench.h"
+#include "profile/machine.h"
 #include "profile/ranks.h"
+#include "rollout/device_draw.h"
 #include "rollout/sampler.h"
 #include "train/optimizer.h"
 
 namespace braid {
 namespace {
-
-// Rates of the machine that the roofline of other models starts from.
-GpuSpec measure_machine(const ProfileBench& bench) {
-  GpuSpec gpu = find_gpu("this-machine").value();
-  const Processor cpu = processor();
-  const at::TensorOptions options = at::TensorOptions(at::kFloat).device(bench.device);
-  gpu.name = cpu.model.empty() ? gpu.name : cpu.model;
-  gpu.source = cat("measured by braid profile with ", at::get_num_threads(), " threads");
-  gpu.unsure = false;
-  const int64_t sharing = bench.everyone == nullptr ? 1 : bench.everyone->size();
-  gpu.hbm_bytes = static_cast<double>(machine_memory().total_bytes / sharing);
-  constexpr int64_t kSide = 1536, kCopied = int64_t{1} << 25;
-  const at::Tensor a = at::rand({kSide, kSide}, options), b = at::rand({kSide, kSide}, options);
-  gpu.bf16_tflops = 2.0 * kSide * kSide * kSide / mean_s(bench, [&] { at::mm(a, b); }) / 1e12;
-  const at::Tensor from = at::ones({kCopied}, options);
-  at::Tensor to = at::empty({kCopied}, options);
-  gpu.hbm_gbytes_per_s = 2.0 * 4 * kCopied / mean_s(bench, [&] { to.copy_(from); }) / 1e9;
-  const at::Tensor host = at::ones({kCopied}, at::kFloat);
-  gpu.pcie_gbytes_per_s = 4.0 * kCopied / mean_s(bench, [&] { to.copy_(host); }) / 1e9;
-  return gpu;
-}
 
 using Times = std::vector<LayerTime>;
 
@@ -77,10 +54,10 @@ void measure_passes(LayerBench& layers, const ProfileOptions& options, const std
 struct Head {
   Head(const ModelSize& size, const ProfileBench& bench)
       : weight_VH(at::rand({size.vocab, size.hidden},
-                           at::TensorOptions(at::kFloat).device(bench.device))),
+                           at::TensorOptions(bench.dtype).device(bench.device))),
         packed(pack_linear(weight_VH, false)) {}
   at::Tensor logits(const at::Tensor& hidden_NH) const {
-    return linear(hidden_NH, weight_VH, {}, &packed);
+    return linear(hidden_NH, weight_VH, {}, &packed).to(at::kFloat);
   }
   at::Tensor hidden(int64_t rows) const {
     return at::rand({rows, weight_VH.size(1)}, weight_VH.options());
@@ -89,28 +66,50 @@ struct Head {
   PackedLinear packed;
 };
 
+// Whether the caches of a decode step fit well; says what is left out.
+bool has_room(const LayerBench& layers, int64_t sequences, int64_t context, at::Device device) {
+  constexpr double kShare = 0.5;
+  const std::optional<int64_t> free = free_tensor_bytes(device);
+  const double wanted = layers.cache_bytes(sequences, context);
+  if (!free || wanted <= kShare * static_cast<double>(*free)) return true;
+  std::fprintf(stderr, "note: %ld sequences of %ld cached tokens are left out: %s of caches\n",
+               static_cast<long>(sequences), static_cast<long>(context),
+               format_bytes(wanted).c_str());
+  return false;
+}
+
 void measure_decoding(LayerBench& layers, const Head& head, const ProfileOptions& options,
                       const std::string& shape, Times* times) {
   const at::NoGradGuard no_grad;
   for (const int64_t sequences : options.batches) {
     const at::Tensor hidden_NH = head.hidden(sequences);
-    for (const int64_t context : options.contexts)
+    for (const int64_t context : options.contexts) {
+      if (!has_room(layers, sequences, context, hidden_NH.device())) continue;
       times->push_back({ProfileOp::kLayerDecode, shape, 1, static_cast<double>(sequences),
                         static_cast<double>(context),
                         layers.decode_s(sequences, context, [&] { head.logits(hidden_NH); })});
+    }
   }
 }
 
-// A token of each row of logits, as generation draws it.
+// A token of each row of logits, as generation draws it: on an accelerator there.
 void draw_tokens(const at::Tensor& logits_NV) {
-  const at::Tensor scores = logits_NV.to(at::kCPU, at::kFloat).contiguous();
+  const std::vector<int32_t> nothing;
+  const SamplingOptions sampling;
+  std::vector<DrawRow> rows;
+  for (int64_t i = 0; i < logits_NV.size(0); ++i)
+    rows.push_back({&sampling, {&nothing, &nothing, static_cast<uint64_t>(i)}});
+  if (!logits_NV.is_cpu()) {
+    for (const auto& token : draw_on_device(rows, logits_NV))
+      BRAID_CHECK(token.ok(), "logits of a product of finite numbers");
+    return;
+  }
+  const at::Tensor scores = logits_NV.contiguous();
   float* const data = scores.mutable_data_ptr<float>();
   const int64_t vocab = scores.size(1);
-  const std::vector<int32_t> nothing;
   at::parallel_for(0, scores.size(0), 4, [&](int64_t begin, int64_t end) {
     for (int64_t i = begin; i < end; ++i) {
-      const SamplingContext context{&nothing, &nothing, static_cast<uint64_t>(i)};
-      const auto token = sample_token(data + i * vocab, vocab, SamplingOptions(), context);
+      const auto token = sample_token(data + i * vocab, vocab, sampling, rows[i].context);
       BRAID_CHECK(token.ok(), "logits of a product of finite numbers");
     }
   });
@@ -133,10 +132,11 @@ void measure_drawing(LayerBench& layers, const Head& head, const ProfileOptions&
 void measure_head(const Head& head, const ProfileOptions& options, const std::string& shape,
                   const ProfileBench& bench, Times* times) {
   const at::Tensor weight_VH = head.weight_VH.detach().requires_grad_(true);
+  const HeadOptions chunks{.chunk_rows = head_chunk_rows(bench.device)};
   for (const int64_t rows : options.tokens) {
     const at::Tensor targets_N = at::zeros({rows}, weight_VH.options().dtype(at::kLong));
     const at::Tensor hidden_NH = head.hidden(rows).requires_grad_(true);
-    const auto forward = [&] { return head_logprobs(hidden_NH, weight_VH, targets_N, {}); };
+    const auto forward = [&] { return head_logprobs(hidden_NH, weight_VH, targets_N, chunks); };
     const double both = mean_s(bench, [&] { forward().logprobs_N.sum().backward(); });
     const double alone = mean_s(bench, [&] {
       const at::NoGradGuard no_grad;
@@ -153,21 +153,24 @@ void measure_head(const Head& head, const ProfileOptions& options, const std::st
 // What a chunk of logits and the gradient of the matrix take, by entry of the vocabulary.
 double head_bytes(const ModelSize& size, const ProfileBench& bench) {
   const at::TensorOptions options = at::TensorOptions(bench.dtype).device(bench.device);
-  constexpr int64_t kRows = 1024;  // several chunks
+  const HeadOptions chunks{.chunk_rows = head_chunk_rows(bench.device)};
+  const int64_t rows = 4 * chunks.chunk_rows;  // several chunks
   const at::Tensor weight_VH = at::rand({size.vocab, size.hidden}, options).requires_grad_(true);
-  const at::Tensor hidden_NH = at::rand({kRows, size.hidden}, options).requires_grad_(true);
-  const at::Tensor targets_N = at::zeros({kRows}, options.dtype(at::kLong));
-  head_logprobs(hidden_NH, weight_VH, targets_N, {}).logprobs_N.sum().backward();
-  const int64_t before = tensor_bytes();  // with the matrix's gradient
-  reset_peak_tensor_bytes();
-  head_logprobs(hidden_NH, weight_VH, targets_N, {}).logprobs_N.sum().backward();
-  return static_cast<double>(peak_tensor_bytes() - before) / static_cast<double>(size.vocab);
+  const at::Tensor hidden_NH = at::rand({rows, size.hidden}, options).requires_grad_(true);
+  const at::Tensor targets_N = at::zeros({rows}, options.dtype(at::kLong));
+  const auto pass = [&] {
+    head_logprobs(hidden_NH, weight_VH, targets_N, chunks).logprobs_N.sum().backward();
+  };
+  pass();  // the matrix's gradient stays
+  const PeakMeter meter(bench.device);
+  pass();
+  return static_cast<double>(meter.most_bytes()) / static_cast<double>(size.vocab);
 }
 
-// Of host memory alone: only there tensors are counted.
+// Only where tensors of the device are counted.
 void measure_memory(LayerBench& layers, const ProfileOptions& options, const ModelSize& size,
                     const ProfileBench& bench, Profile* profile) {
-  if (!bench.device.is_cpu() || size.experts > 0) return;
+  if (held_tensor_bytes(bench.device) == 0 || size.experts > 0) return;
   const int64_t tokens = *std::max_element(options.tokens.begin(), options.tokens.end());
   const int64_t length = *std::min_element(options.lengths.begin(), options.lengths.end());
   profile->efficiencies = layers.memory(tokens, std::min(tokens, length));
@@ -192,6 +195,18 @@ void measure_optimizer(LayerBench& layers, const ProfileBench& bench, const std:
   });
   times->push_back(
       {ProfileOp::kOptimizer, shape, 1, count, 0, std::max(both - filling, 0.1 * both)});
+}
+
+// A GPU takes passes in which it has work for all its units, and more sequences at once.
+void choose_sizes(bool processor, ProfileOptions* options) {
+  const auto choose = [&](std::vector<int64_t>* sizes, std::vector<int64_t> here,
+                          std::vector<int64_t> on_gpu) {
+    if (sizes->empty()) *sizes = processor ? std::move(here) : std::move(on_gpu);
+  };
+  choose(&options->tokens, {64, 256, 1024}, {256, 2048, 8192, 16384});
+  choose(&options->lengths, {64, 256, 1024}, {64, 512, 4096});
+  choose(&options->batches, {1, 4, 16, 64}, {1, 16, 64, 256, 1024});
+  choose(&options->contexts, {128, 512, 2048}, {128, 1024, 4096});
 }
 
 Status check_counts(const ProfileOptions& options) {
@@ -229,11 +244,16 @@ Result<Profile> measure(const ProfileOptions& options, const ProfiledModel& mode
   Profile profile;
   profile.engine = "braid";
   profile.precision = bench.dtype == at::kBFloat16 ? Precision::kBf16 : Precision::kF32;
-  profile.gpu = measure_machine(bench);
+  const MachineRates rates = measure_rates(bench);
+  profile.gpu = measured_device(bench, rates);
+  if (bench.everyone == nullptr || bench.everyone->index() == 0)
+    std::printf("%s (%s): matrix products %.4g TFLOP/s, memory %.4g GB/s, host copies %.4g GB/s\n",
+                profile.gpu.key.c_str(), profile.gpu.name.c_str(), rates.matmul_tflops,
+                rates.memory_gbytes_per_s, rates.host_copy_gbytes_per_s);
   BRAID_ASSIGN(LayerBench layers, LayerBench::make(model.spec, model.size, bench));
   measure_passes(layers, options, shape, &profile.layers);
   const Head head(model.size, bench);
-  if (bench.device.is_cpu()) measure_decoding(layers, head, options, shape, &profile.layers);
+  measure_decoding(layers, head, options, shape, &profile.layers);
   measure_drawing(layers, head, options, shape, bench, &profile.layers);
   measure_head(head, options, shape, bench, &profile.layers);
   measure_optimizer(layers, bench, shape, &profile.layers);
@@ -243,8 +263,6 @@ Result<Profile> measure(const ProfileOptions& options, const ProfiledModel& mode
 
 Status keep_profile(const Profile& profile, const std::string& path) {
   BRAID_TRY(write_file_atomic(path, profile_json(profile).dump(1) + "\n"));
-  std::printf("matrix products %.4g TFLOP/s, memory %.4g GB/s, host copies %.4g GB/s\n",
-              profile.gpu.bf16_tflops, profile.gpu.hbm_gbytes_per_s, profile.gpu.pcie_gbytes_per_s);
   std::printf("%-16s%10s%10s%14s\n", "operation", "tokens", "context", "us");
   for (const LayerTime& time : profile.layers)
     std::printf("%-16s%10.0f%10.0f%14.1f\n", profile_op_name(time.op), time.tokens, time.context,
@@ -282,10 +300,11 @@ Result<ProfileBench> make_bench(const ProfileOptions& options) {
   return bench;
 }
 
-Status run_profile(const ProfileOptions& options) {
+Status run_profile(ProfileOptions options) {
+  BRAID_ASSIGN(const ProfileBench bench, make_bench(options));
+  choose_sizes(bench.device.is_cpu(), &options);
   BRAID_TRY(check_counts(options));
   BRAID_TRY(check_outputs({{"--out", options.out}}));
-  BRAID_ASSIGN(const ProfileBench bench, make_bench(options));
   BRAID_ASSIGN(const ProfiledModel model, read_model(options.model));
   BRAID_ASSIGN(const auto membership, read_membership(process_environment()));
   if (options.ranks > 1 && !membership) return run_as_ranks(options.ranks);

@@ -1,0 +1,73 @@
+#!/usr/bin/env bash
+# Several ranks on one device: the same job in one process and in two and four ranks of several layouts, over the library that the build
+# communicates with (NCCL) and through host memory (Gloo). Their rewards, losses and gradients are held against those of one process. Where
+# ranks are more than GPUs they share them: that tries the communication and says nothing of speed.
+# Usage: gpu_ranks.sh path/to/braid [DEVICE, cuda if left out]; BRAID_OVER=nccl or gloo: only that one
+set -euo pipefail
+cd "$(dirname "$0")/.."
+braid=$(realpath "$1")
+device=${2:-cuda}
+work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT
+model=examples/quickstart/model
+limit=${BRAID_JOB_LIMIT_S:-90}
+export BRAID_SHARE_GPU=1 OMP_NUM_THREADS=1
+if [[ $device != cpu ]]; then export NCCL_SOCKET_IFNAME=${NCCL_SOCKET_IFNAME:-lo} NCCL_IB_DISABLE=${NCCL_IB_DISABLE:-1}; fi
+
+job() {  # NAME ALGORITHM KEY=VALUE...
+  local name=$1 algorithm=$2
+  shift 2
+  local rewards=(reward='[{type: rule, rule: digit_share}]')
+  timeout "$limit" "$braid" train run.name="$name" run.dir="$work" device="$device" algorithm.name="$algorithm" model.config=$model/config.json \
+    tokenizer.path=$model data.train=task:sort_digits rollout.prompts_per_step=8 rollout.max_response_length=12 "${rewards[@]}" \
+    optim.actor.lr=1e-3 train.total_steps=3 train.minibatches=2 log.tensorboard=false log.console=false "$@" > "$work/$name.log" 2>&1
+}
+
+# Every number that both runs have and that is no time, apart by at most a share of 1e-3 or by 1e-5.
+compare() {  # ONE OTHER
+  python3 - "$work/$1/metrics.jsonl" "$work/$2/metrics.jsonl" <<'PY'
+import json, math, sys
+one, other = ([json.loads(line) for line in open(path)] for path in sys.argv[1:3])
+names = [name for name in one[0] if name.split("/")[0] in ("reward", "policy", "critic", "sft", "rollout", "value") and name in other[0]]
+if len(one) != len(other) or len(names) < 5:
+    sys.exit(f"{len(one)} and {len(other)} steps, {len(names)} numbers in common")
+for step, (a, b) in enumerate(zip(one, other)):
+    for name in names:
+        x, y = a[name], b[name]
+        if isinstance(x, (int, float)) and not (math.isfinite(x) and abs(x - y) <= max(1e-3 * abs(x), 1e-5)):
+            sys.exit(f"step {step + 1}: {name} is {x} and {y}")
+print(f"{len(names)} numbers of {len(one)} steps agree")
+PY
+}
+
+failed=0
+try() {  # NAME BASE KEY=VALUE...
+  local name=$1 base=$2 said
+  shift 2
+  if ! job "$name" "${base%%-*}" "$@"; then
+    echo "FAILED: $name: $(grep -v '^ *$' "$work/$name.log" | tail -n 1 | cut -c1-300)"
+    failed=1
+  elif said=$(compare "$base" "$name" 2>&1); then
+    echo "ok: $name: $said"
+  else
+    echo "DIFFERS: $name: $said"
+    failed=1
+  fi
+}
+
+job grpo grpo rollout.samples_per_prompt=4 || { tail -n 5 "$work/grpo.log"; exit 1; }
+job ppo ppo || { tail -n 5 "$work/ppo.log"; exit 1; }
+for over in ${BRAID_OVER:-nccl gloo}; do
+  if [[ $over == gloo ]]; then export BRAID_NO_NCCL=1; else unset BRAID_NO_NCCL; fi
+  grpo=(rollout.samples_per_prompt=4 placement=colocated)
+  two="cluster={gpu: a100-80g, nodes: 1, gpus_per_node: 2}"
+  four="cluster={gpu: a100-80g, nodes: 1, gpus_per_node: 4}"
+  try "grpo-dp2-$over" grpo "${grpo[@]}" "$two" 'parallel={dp: 2}'
+  try "grpo-zero3-$over" grpo "${grpo[@]}" "$two" 'parallel={dp: 2, zero: 3}'
+  try "grpo-tp2-$over" grpo "${grpo[@]}" "$two" 'parallel={tp: 2}'
+  try "grpo-pp2-$over" grpo "${grpo[@]}" "$two" 'parallel={pp: 2, micro_batches: 2}'
+  try "ppo-disaggregated-$over" ppo placement=disaggregated "$two"
+  try "ppo-tp2-pp2-$over" ppo placement=colocated "$four" 'parallel={tp: 2, pp: 2, micro_batches: 2}'
+done
+if ((failed)); then exit 1; fi
+echo "all of it agrees with one process on $device"
