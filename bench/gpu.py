@@ -2,13 +2,15 @@
 """How fast one GPU trains and generates, beside transformers on the same GPU.
 
   python3 bench/gpu.py [--braid build/braid] [--work build/bench-gpu] [--device cuda] [--sequences 256] [--response 256]
-                       [--rows 32] [--row-tokens 510] [--size 0.5b] [--recompute] [--only sft] [--peer]
+                       [--rows 32] [--row-tokens 510] [--size 0.5b] [--recompute] [--only sft] [--peer | --predict]
 
 The model has the sizes of Qwen2 0.5B (or 1.5B) and random weights, in bf16. Two runs: supervised fine-tuning of rows of
 about 510 tokens, and GRPO whose responses all have the same length. Printed are the medians of the steps behind the first, phase by phase,
 and the most memory that the GPU held (nvidia-smi). With --peer (needs torch and transformers in this Python) the same
 model generates with transformers' generate() as many tokens in one batch, and trains on as many with its forward and
 backward, torch's fused AdamW and weights in bf16 alone (Braid keeps weights and sums of gradients in f32 too).
+With --predict `braid profile` measures the GPU first, and what each call was predicted to take by it, and the memory of the
+step, stand beside what was measured.
 """
 
 import argparse
@@ -40,6 +42,7 @@ def arguments():
     p.add_argument("--recompute", action="store_true")
     p.add_argument("--only", choices=("sft", "grpo"))
     p.add_argument("--peer", action="store_true")
+    p.add_argument("--predict", action="store_true")
     return p.parse_args()
 
 
@@ -84,8 +87,28 @@ class GpuMemory(threading.Thread):
         return self.most
 
 
+def profile(args, work):
+    """Times of the model's layers on the device, for cluster.profile."""
+    out = work / "profile.json"
+    subprocess.run([args.braid, "profile", str(work), "--device", args.device, "--dtype", "bf16", "--out", str(out)], check=True,
+                   stdout=subprocess.DEVNULL)
+    return [f"cluster.profile={out}"]
+
+
+def show_prediction(work, name):
+    found = json.loads((work / name / "predicted.json").read_text())
+    for call in [*found["calls"], {"call": "step", **found["step"]}]:
+        if call["predicted_s"] > 0:
+            print(f"  {call['call']}: predicted {call['predicted_s']:.3f} s, measured {call['measured_s']:.3f} s", flush=True)
+    for rank in found["ranks"]:
+        print(f"  memory: predicted {rank['predicted_bytes'] / 2**30:.1f} GiB, measured {rank['measured_bytes'] / 2**30:.1f} GiB", flush=True)
+
+
 def run(args, work, name, steps, keys):
-    """Rows of metrics. The run is ended behind its last step but one: what it saves in the end is not measured."""
+    """Rows of metrics. The run is ended behind its last step but one: what it saves in the end is not measured. With a
+    prediction it is not ended, since it is told in the end."""
+    if args.predict:
+        keys = [*keys, *args.profile]
     shutil.rmtree(work / name, ignore_errors=True)
     memory = GpuMemory() if args.device.startswith("cuda") else None
     with open(work / f"{name}.log", "w") as log:
@@ -98,7 +121,7 @@ def run(args, work, name, steps, keys):
             stdout=log, stderr=log)
         metrics = work / name / "metrics.jsonl"
         read = lambda: [json.loads(line) for line in metrics.read_text().splitlines()] if metrics.exists() else []
-        while process.poll() is None and len(read()) < steps:
+        while process.poll() is None and (args.predict or len(read()) < steps):
             time.sleep(0.1)
         process.kill()
         process.wait()
@@ -170,6 +193,8 @@ def grpo(args, work):
                         f"rollout.max_response_length={args.response}", f"rollout.max_concurrent={args.sequences}",
                         "reward=[{type: rule, rule: digit_share}]"])
     report("grpo", rows, memory, {"perf/gen_tokens_per_s": "generation", "perf/train_tokens_per_s": "training"})
+    if args.predict:
+        show_prediction(work, "grpo")
 
 
 def main():
@@ -178,10 +203,13 @@ def main():
     work.mkdir(parents=True, exist_ok=True)
     args.braid = str(Path(args.braid).resolve())
     write_inputs(args, work)
+    args.profile = profile(args, work) if args.predict else []
     if args.only != "grpo":
         rows, memory = run(args, work, "sft", 5, ["algorithm.name=sft", f"data.train={work}/sft.jsonl",
                                                   f"rollout.prompts_per_step={args.rows}"])
         report("sft", rows, memory, {"perf/train_tokens_per_s": "training"})
+        if args.predict:
+            show_prediction(work, "sft")
     if args.only != "sft":
         grpo(args, work)
     if args.peer:

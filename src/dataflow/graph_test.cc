@@ -3,6 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "base/text.h"
 #include "dataflow/parse_graph.h"
 
 namespace braid::inline dataflow {

@@ -3,6 +3,7 @@
 // likely to finish them. Pure values; thread-safe.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <vector>
 

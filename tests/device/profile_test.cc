@@ -1,5 +1,5 @@
-// What `braid profile` measures with, on a device: layers, decoding and memory have times and sizes,
-// and the memory of a pass is the CPU's.
+// What `braid profile` measures with, on a device: layers, decoding and memory have times and
+// sizes, and the memory of a pass is the CPU's.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 

@@ -153,8 +153,8 @@ struct HeadOptions {
   double soft_cap = 0;  // of the logits, before the temperature; 0: none
 };
 
-// Rows of a chunk on a device: on an accelerator chunks are fewer, since each adds a gradient of the
-// whole matrix.
+// Rows of a chunk on a device: on an accelerator chunks are fewer, since each adds a gradient of
+// the whole matrix.
 inline int64_t head_chunk_rows(at::Device device, int64_t on_processor = 256) {
   return device.is_cpu() ? on_processor : 4 * on_processor;
 }
