@@ -125,6 +125,9 @@ void add_profile_options(CLI::App& app, ProfileOptions& options) {
   app.add_option("--contexts", options.contexts,
                  "tokens in their caches; 128 to 2048, on a GPU to 4096")
       ->delimiter(',');
+  app.add_option("--tp", options.tp,
+                 "tensor-parallel degrees: the share of a rank of each is measured too")
+      ->delimiter(',');
   app.add_option("--seconds", options.seconds, "spent on each measurement at least")
       ->check(CLI::Range(0.0, 60.0));
   app.add_option("--threads", options.threads, "threads of libtorch; 0 = its default")

@@ -78,6 +78,7 @@ struct ProfileOptions {
   std::vector<int64_t> lengths;   // of its sequences
   std::vector<int64_t> batches;   // sequences of a decode step
   std::vector<int64_t> contexts;  // tokens in their caches
+  std::vector<int64_t> tp;        // tensor-parallel degrees whose share is measured too
   double seconds = 0.05;          // spent on each measurement at least
   int threads = 0;
 };

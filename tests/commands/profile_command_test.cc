@@ -4,6 +4,7 @@
 #include <unistd.h>
 
 #include <filesystem>
+#include <map>
 #include <set>
 
 #include "base/text.h"
@@ -134,6 +135,25 @@ TEST_F(ProfileCommand, RanksMeasureSideBySideAndEachOther) {
   EXPECT_TRUE(alone->collectives.empty());
 }
 
+TEST_F(ProfileCommand, ShareOfTensorParallelRanksIsMeasured) {
+  const std::string out = join_path(folder_, "profile.json");
+  EXPECT_EQ(profile({model_, "--out", out, "--tp", "2", "--tokens", "8", "--lengths", "8",
+                     "--batches", "2", "--contexts", "40", "--seconds", "0"}),
+            "exited with status 0")
+      << errors_;
+  const auto read = profile_from_json(*parse_json(*read_file(out), out));
+  ASSERT_TRUE(read.ok()) << read.status().message();
+  std::map<int, std::set<ProfileOp>> ops;
+  for (const LayerTime& time : read->layers) ops[time.tp].insert(time.op);
+  EXPECT_EQ(ops[2], (std::set<ProfileOp>{ProfileOp::kLayerForward, ProfileOp::kLayerBackward,
+                                         ProfileOp::kLayerDecode, ProfileOp::kHeadForward,
+                                         ProfileOp::kHeadBackward}));
+  // The price of two ranks is what was measured, not half of one.
+  for (const LayerTime& time : read->layers)
+    if (time.op == ProfileOp::kLayerDecode && time.tp == 2)
+      EXPECT_DOUBLE_EQ(*profiled_layer_s(*read, time), time.seconds);
+}
+
 TEST_F(ProfileCommand, BadInputIsOneLineAndCodeTwo) {
   EXPECT_EQ(profile({join_path(folder_, "nothing")}), "exited with status 2");
   EXPECT_THAT(errors_, HasSubstr("nothing: there is no such model folder"));
@@ -141,6 +161,8 @@ TEST_F(ProfileCommand, BadInputIsOneLineAndCodeTwo) {
   EXPECT_THAT(errors_, HasSubstr("--tokens: 0 is not in 1..1048576"));
   EXPECT_EQ(profile({model_, "--device", "tpu"}), "exited with status 2");
   EXPECT_THAT(errors_, HasSubstr("'tpu' is not cpu, cuda or cuda:N"));
+  EXPECT_EQ(profile({model_, "--tp", "3"}), "exited with status 2");
+  EXPECT_THAT(errors_, HasSubstr("--tp: 3 does not divide the model: "));
   EXPECT_EQ(profile({model_, "--dtype", "f16"}), "exited with status 2");
   EXPECT_THAT(errors_, HasSubstr("--dtype: 'f16' is not f32 or bf16"));
 }

@@ -36,7 +36,13 @@ namespace {
 
 using Times = std::vector<LayerTime>;
 
-void measure_passes(LayerBench& layers, const ProfileOptions& options, const std::string& shape,
+// Of what times are: layers of this shape, and the share of one of so many tensor-parallel ranks.
+struct Shape {
+  std::string name;
+  int tp = 1;
+};
+
+void measure_passes(LayerBench& layers, const ProfileOptions& options, const Shape& shape,
                     Times* times) {
   for (const int64_t tokens : options.tokens)
     for (const int64_t length : options.lengths) {
@@ -44,8 +50,8 @@ void measure_passes(LayerBench& layers, const ProfileOptions& options, const std
       const double context = static_cast<double>(length) / 2, count = static_cast<double>(tokens);
       const double forward = layers.forward_s(tokens, length);
       const double both = layers.train_s(tokens, length);
-      times->push_back({ProfileOp::kLayerForward, shape, 1, count, context, forward});
-      times->push_back({ProfileOp::kLayerBackward, shape, 1, count, context,
+      times->push_back({ProfileOp::kLayerForward, shape.name, shape.tp, count, context, forward});
+      times->push_back({ProfileOp::kLayerBackward, shape.name, shape.tp, count, context,
                         std::max(both - forward, 0.5 * forward)});
     }
 }
@@ -79,14 +85,14 @@ bool has_room(const LayerBench& layers, int64_t sequences, int64_t context, at::
 }
 
 void measure_decoding(LayerBench& layers, const Head& head, const ProfileOptions& options,
-                      const std::string& shape, Times* times) {
+                      const Shape& shape, Times* times) {
   const at::NoGradGuard no_grad;
   for (const int64_t sequences : options.batches) {
     const at::Tensor hidden_NH = head.hidden(sequences);
     for (const int64_t context : options.contexts) {
       if (!has_room(layers, sequences, context, hidden_NH.device())) continue;
-      times->push_back({ProfileOp::kLayerDecode, shape, 1, static_cast<double>(sequences),
-                        static_cast<double>(context),
+      times->push_back({ProfileOp::kLayerDecode, shape.name, shape.tp,
+                        static_cast<double>(sequences), static_cast<double>(context),
                         layers.decode_s(sequences, context, [&] { head.logits(hidden_NH); })});
     }
   }
@@ -117,19 +123,19 @@ void draw_tokens(const at::Tensor& logits_NV) {
 
 // Rows of a decode step take their logits and draw from them, after all layers.
 void measure_drawing(LayerBench& layers, const Head& head, const ProfileOptions& options,
-                     const std::string& shape, const ProfileBench& bench, Times* times) {
+                     const Shape& shape, const ProfileBench& bench, Times* times) {
   const at::NoGradGuard no_grad;
   for (const int64_t rows : options.batches) {
     const at::Tensor hidden_NH = head.hidden(rows);
     times->push_back(
-        {ProfileOp::kHeadForward, shape, 1, static_cast<double>(rows), 0,
+        {ProfileOp::kHeadForward, shape.name, shape.tp, static_cast<double>(rows), 0,
          mean_s(
              bench, [&] { draw_tokens(head.logits(hidden_NH)); }, [&] { layers.pass(rows); })});
   }
 }
 
 // Passes of training take log-probabilities and entropy.
-void measure_head(const Head& head, const ProfileOptions& options, const std::string& shape,
+void measure_head(const Head& head, const ProfileOptions& options, const Shape& shape,
                   const ProfileBench& bench, Times* times) {
   const at::Tensor weight_VH = head.weight_VH.detach().requires_grad_(true);
   const HeadOptions chunks{.chunk_rows = head_chunk_rows(bench.device)};
@@ -144,9 +150,9 @@ void measure_head(const Head& head, const ProfileOptions& options, const std::st
     });
     const double count = static_cast<double>(rows);
     if (std::count(options.batches.begin(), options.batches.end(), rows) == 0)
-      times->push_back({ProfileOp::kHeadForward, shape, 1, count, 0, alone});
-    times->push_back(
-        {ProfileOp::kHeadBackward, shape, 1, count, 0, std::max(both - alone, 0.5 * alone)});
+      times->push_back({ProfileOp::kHeadForward, shape.name, shape.tp, count, 0, alone});
+    times->push_back({ProfileOp::kHeadBackward, shape.name, shape.tp, count, 0,
+                      std::max(both - alone, 0.5 * alone)});
   }
 }
 
@@ -178,7 +184,7 @@ void measure_memory(LayerBench& layers, const ProfileOptions& options, const Mod
   profile->efficiencies["mem_head_bytes"] = head_bytes(size, bench);
 }
 
-void measure_optimizer(LayerBench& layers, const ProfileBench& bench, const std::string& shape,
+void measure_optimizer(LayerBench& layers, const ProfileBench& bench, const Shape& shape,
                        Times* times) {
   const auto parameters = layers.model().trainable_parameters();
   double count = 0;
@@ -193,8 +199,8 @@ void measure_optimizer(LayerBench& layers, const ProfileBench& bench, const std:
     fill();
     optimizer.step(1);
   });
-  times->push_back(
-      {ProfileOp::kOptimizer, shape, 1, count, 0, std::max(both - filling, 0.1 * both)});
+  times->push_back({ProfileOp::kOptimizer, shape.name, shape.tp, count, 0,
+                    std::max(both - filling, 0.1 * both)});
 }
 
 // A GPU takes passes in which it has work for all its units, and more sequences at once.
@@ -207,6 +213,21 @@ void choose_sizes(bool processor, ProfileOptions* options) {
   choose(&options->lengths, {64, 256, 1024}, {64, 512, 4096});
   choose(&options->batches, {1, 4, 16, 64}, {1, 16, 64, 256, 1024});
   choose(&options->contexts, {128, 512, 2048}, {128, 1024, 4096});
+}
+
+bool divides(const ModelSize& size, int64_t tp) {
+  return size.experts == 0 && size.heads % tp == 0 && size.intermediate % tp == 0 &&
+         (size.kv_heads % tp == 0 || tp % size.kv_heads == 0);
+}
+
+Status check_shares(const ProfileOptions& options, const ModelSize& size) {
+  for (const int64_t tp : options.tp)
+    if (tp < 2 || !divides(size, tp))
+      return invalid_input(cat("--tp: ", tp, " does not divide the model: ", size.heads, " heads, ",
+                               size.kv_heads, " key-value heads, ", size.intermediate,
+                               " columns of the MLP",
+                               size.experts > 0 ? "; layers with experts are measured whole" : ""));
+  return ok_status();
 }
 
 Status check_counts(const ProfileOptions& options) {
@@ -238,9 +259,36 @@ Result<ProfiledModel> read_model(const std::string& folder) {
   return out;
 }
 
+// What one of `tp` tensor-parallel ranks computes of a model: its heads, columns and entries of the
+// vocabulary. REQUIRES: divides().
+ProfiledModel share_of(ProfiledModel model, int64_t tp) {
+  const auto cut = [tp](auto& of) {
+    of.heads /= tp;
+    of.kv_heads = std::max<decltype(of.kv_heads)>(1, of.kv_heads / tp);
+    of.intermediate /= tp;
+    of.vocab = (of.vocab + tp - 1) / tp;  // the largest share
+  };
+  cut(model.spec);
+  cut(model.size);
+  return model;
+}
+
+// Layers and head of one of `tp` ranks. What these send each other is not in it.
+Status measure_share(const ProfileOptions& options, const ProfiledModel& model, int64_t tp,
+                     const ProfileBench& bench, Times* times) {
+  const Shape shape{layer_shape(model.size), static_cast<int>(tp)};
+  const ProfiledModel share = share_of(model, tp);
+  BRAID_ASSIGN(LayerBench layers, LayerBench::make(share.spec, share.size, bench));
+  measure_passes(layers, options, shape, times);
+  const Head head(share.size, bench);
+  measure_decoding(layers, head, options, shape, times);
+  measure_drawing(layers, head, options, shape, bench, times);
+  measure_head(head, options, shape, bench, times);
+  return ok_status();
+}
+
 Result<Profile> measure(const ProfileOptions& options, const ProfiledModel& model,
                         const ProfileBench& bench) {
-  const std::string shape = layer_shape(model.size);
   Profile profile;
   profile.engine = "braid";
   profile.precision = bench.dtype == at::kBFloat16 ? Precision::kBf16 : Precision::kF32;
@@ -250,23 +298,21 @@ Result<Profile> measure(const ProfileOptions& options, const ProfiledModel& mode
     std::printf("%s (%s): matrix products %.4g TFLOP/s, memory %.4g GB/s, host copies %.4g GB/s\n",
                 profile.gpu.key.c_str(), profile.gpu.name.c_str(), rates.matmul_tflops,
                 rates.memory_gbytes_per_s, rates.host_copy_gbytes_per_s);
+  BRAID_TRY(measure_share(options, model, 1, bench, &profile.layers));
+  for (const int64_t tp : options.tp)
+    BRAID_TRY(measure_share(options, model, tp, bench, &profile.layers));
   BRAID_ASSIGN(LayerBench layers, LayerBench::make(model.spec, model.size, bench));
-  measure_passes(layers, options, shape, &profile.layers);
-  const Head head(model.size, bench);
-  measure_decoding(layers, head, options, shape, &profile.layers);
-  measure_drawing(layers, head, options, shape, bench, &profile.layers);
-  measure_head(head, options, shape, bench, &profile.layers);
-  measure_optimizer(layers, bench, shape, &profile.layers);
+  measure_optimizer(layers, bench, {layer_shape(model.size)}, &profile.layers);
   measure_memory(layers, options, model.size, bench, &profile);
   return profile;
 }
 
 Status keep_profile(const Profile& profile, const std::string& path) {
   BRAID_TRY(write_file_atomic(path, profile_json(profile).dump(1) + "\n"));
-  std::printf("%-16s%10s%10s%14s\n", "operation", "tokens", "context", "us");
+  std::printf("%-16s%6s%10s%10s%14s\n", "operation", "tp", "tokens", "context", "us");
   for (const LayerTime& time : profile.layers)
-    std::printf("%-16s%10.0f%10.0f%14.1f\n", profile_op_name(time.op), time.tokens, time.context,
-                time.seconds * 1e6);
+    std::printf("%-16s%6d%10.0f%10.0f%14.1f\n", profile_op_name(time.op), time.tp, time.tokens,
+                time.context, time.seconds * 1e6);
   if (!profile.collectives.empty())
     std::printf("%-16s%10s%10s%14s\n", "collective", "ranks", "KiB", "us");
   for (const CollectiveTime& time : profile.collectives)
@@ -306,6 +352,7 @@ Status run_profile(ProfileOptions options) {
   BRAID_TRY(check_counts(options));
   BRAID_TRY(check_outputs({{"--out", options.out}}));
   BRAID_ASSIGN(const ProfiledModel model, read_model(options.model));
+  BRAID_TRY(check_shares(options, model.size));
   BRAID_ASSIGN(const auto membership, read_membership(process_environment()));
   if (options.ranks > 1 && !membership) return run_as_ranks(options.ranks);
   const bool alone = !membership || membership->world_size == 1;
