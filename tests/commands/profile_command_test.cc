@@ -78,16 +78,19 @@ TEST_F(ProfileCommand, ARunOfOneProcessIsPredictedByIt) {
             "exited with status 0")
       << errors_;
   const auto trained = [&](const std::string& name, const std::string& more) {
-    const Finished run = run_program({BRAID_BINARY, "sft", cat(quickstart, "sft.yaml"),
-                                      cat("model.config=", quickstart, "model/config.json"),
-                                      cat("tokenizer.path=", quickstart, "model"),
-                                      "train.total_steps=3", "checkpoint.every_steps=100",
-                                      cat("run.dir=", folder_), cat("run.name=", name), more});
+    const Finished run =
+        run_program({BRAID_BINARY, "sft", cat(quickstart, "sft.yaml"),
+                     cat("model.config=", quickstart, "model/config.json"),
+                     cat("tokenizer.path=", quickstart, "model"), "train.total_steps=3",
+                     "checkpoint.every_steps=100", "train.micro_tokens=512",
+                     cat("run.dir=", folder_), cat("run.name=", name), more});
     EXPECT_EQ(run.end, "exited with status 0") << run.errors;
     return run.errors;
   };
-  EXPECT_THAT(trained("predicted", cat("cluster.profile=", out)),
-              HasSubstr("predicted | measured"));
+  // It cuts its passes as a run without a profile does.
+  const std::string said = trained("predicted", cat("cluster.profile=", out));
+  EXPECT_THAT(said, HasSubstr("predicted | measured"));
+  EXPECT_THAT(said, testing::Not(HasSubstr("overrules")));
   const auto text = read_file(join_path(folder_, "predicted/predicted.json"));
   ASSERT_TRUE(text.ok()) << text.status().message();
   const auto predicted = parse_json(*text, "predicted.json");
@@ -104,6 +107,30 @@ TEST_F(ProfileCommand, ARunOfOneProcessIsPredictedByIt) {
   EXPECT_EQ(*read_file(join_path(folder_, "predicted/" + weights)) ==
                 *read_file(join_path(folder_, "alone/" + weights)),
             true);
+}
+
+TEST_F(ProfileCommand, OneProcessIsOneGpuOfTheNodeThatItsProfileNames) {
+  const std::string out = join_path(folder_, "profile.json");
+  ASSERT_EQ(profile({model_, "--out", out, "--tokens", "8", "--lengths", "8", "--batches", "1",
+                     "--contexts", "40", "--seconds", "0"}),
+            "exited with status 0")
+      << errors_;
+  Json json = *parse_json(*read_file(out), out);
+  json["gpu"]["key"] = "h100-80g";  // the catalogue: eight a node
+  json["gpu"]["architecture"] = "hopper";
+  ASSERT_TRUE(write_file_atomic(out, json.dump()).ok());
+  const std::string quickstart = cat(BRAID_SOURCE_DIR, "/examples/quickstart/");
+  const auto train = [&](const std::string& more) {
+    return run_program({BRAID_BINARY, "sft", cat(quickstart, "sft.yaml"), "--dry-run",
+                        cat("model.config=", quickstart, "model/config.json"),
+                        cat("tokenizer.path=", quickstart, "model"), cat("run.dir=", folder_),
+                        more});
+  };
+  const Finished one = train(cat("cluster={profile: ", out, "}"));
+  EXPECT_EQ(one.end, "exited with status 0") << one.errors;
+  const Finished eight = train(cat("cluster={profile: ", out, ", nodes: 1, gpus_per_node: 8}"));
+  EXPECT_EQ(eight.end, "exited with status 2");
+  EXPECT_THAT(eight.errors, HasSubstr("cluster: has 8 devices, and no plan says"));
 }
 
 TEST_F(ProfileCommand, RanksMeasureSideBySideAndEachOther) {
