@@ -1,6 +1,6 @@
 # Images of Braid on Debian 12. UNTESTED: `docker build` has never been run. The commands of the first stage were, in a Debian 12
 # made by debootstrap, and what `make dist` packed there passes tools/check_dist.py. Of the last stage the commands up to pip were run.
-#   docker build -t braid .                                   trains and plans, on pip's torch, which brings CUDA (never run on a GPU)
+#   docker build -t braid .                                   trains and plans, on pip's torch, which brings CUDA (this image was never run on a GPU)
 #   docker build --build-arg PIP_EXTRA_INDEX_URL=INDEX .      the same on libtorch for CPUs: INDEX is that of torch's CPU builds
 #   docker build --target planner -t braid-planner .          plans: one static file
 FROM debian:12 AS build

@@ -107,9 +107,9 @@ void add_score_options(CLI::App& app, ScoreOptions& options) {
 void add_profile_options(CLI::App& app, ProfileOptions& options) {
   app.add_option("MODEL", options.model, "folder with config.json; weights are not needed")
       ->required();
-  app.add_option("--out", options.out, "profile file, for cluster.profile");
-  app.add_option("--device", options.device, "cpu | cuda | cuda:N");
-  app.add_option("--dtype", options.dtype, "f32 | bf16, as model.dtype of the runs to price");
+  app.add_option("--out", options.out, "profile file, for cluster.profile (profile.json)");
+  app.add_option("--device", options.device, "cpu | cuda | cuda:N (cpu)");
+  app.add_option("--dtype", options.dtype, "f32 | bf16, as model.dtype of the runs to price (f32)");
   app.add_option("--ranks", options.ranks,
                  "processes of this machine that measure side by side, as many as training has")
       ->check(CLI::Range(1, 64));
@@ -128,7 +128,7 @@ void add_profile_options(CLI::App& app, ProfileOptions& options) {
   app.add_option("--tp", options.tp,
                  "tensor-parallel degrees: the share of a rank of each is measured too")
       ->delimiter(',');
-  app.add_option("--seconds", options.seconds, "spent on each measurement at least")
+  app.add_option("--seconds", options.seconds, "spent on each measurement at least (0.05)")
       ->check(CLI::Range(0.0, 60.0));
   app.add_option("--threads", options.threads, "threads of libtorch; 0 = its default")
       ->check(CLI::Range(0, 1024));

@@ -134,6 +134,14 @@ TEST(Findings, NameWhatIsBeyondTheLimits) {
   };
   EXPECT_EQ(found("mismatch/logprob_abs_max", {1e-6, 0.2}), Names{"mismatch/logprob_abs_max"});
   EXPECT_EQ(found("mismatch/logprob_abs_max", {1e-6, 1e-5}), Names{});
+  // In 16 bits on a GPU log-probs of a row depend on its batch.
+  RunRecord halves = run_with("mismatch/logprob_abs_max", {0.01, 0.04});
+  halves.config = "model:\n  path: m\n  dtype: bf16\ndevice: cpu\n";
+  EXPECT_EQ(metrics_of(findings(halves)), Names{"mismatch/logprob_abs_max"});
+  halves.config = "model:\n  path: m\n  dtype: bf16\ndevice: cuda:1\n";
+  EXPECT_EQ(metrics_of(findings(halves)), Names{});
+  halves.config = "model:\n  path: m\n  dtype: f32\ndevice: cuda\n";
+  EXPECT_EQ(metrics_of(findings(halves)), Names{"mismatch/logprob_abs_max"});
   EXPECT_EQ(found("adv/zero_std_frac", {0, 0, 0, 0.9}), Names{"adv/zero_std_frac"});
   EXPECT_EQ(found("adv/zero_std_frac", {0.9, 0.9, 0.9, 0.1}), Names{});
   EXPECT_EQ(found("length/truncated_frac", {0, 0, 0, 0.7}), Names{"length/truncated_frac"});

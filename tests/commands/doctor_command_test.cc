@@ -25,6 +25,7 @@ TEST_F(DoctorCommand, ReportsTheMachineAndItsChecks) {
        {"libtorch", "oneDNN", "processor", "threads", "memory", "GPU", "ok    writing results",
         "ok    forward and backward", "ok    sampler against trainer", "ok    batch invariance"})
     EXPECT_THAT(outcome.output, HasSubstr(name));
+  EXPECT_FALSE(path_exists(join_path(folder_, "runs"))) << "it leaves nothing behind";
 }
 
 TEST_F(DoctorCommand, AProgramWithoutItsEngineSaysWhatIsMissing) {

@@ -189,7 +189,7 @@ TEST_F(ProfileCommand, BadInputIsOneLineAndCodeTwo) {
   EXPECT_EQ(profile({model_, "--device", "tpu"}), "exited with status 2");
   EXPECT_THAT(errors_, HasSubstr("'tpu' is not cpu, cuda or cuda:N"));
   EXPECT_EQ(profile({model_, "--tp", "3"}), "exited with status 2");
-  EXPECT_THAT(errors_, HasSubstr("--tp: 3 does not divide the model: "));
+  EXPECT_THAT(errors_, HasSubstr("--tp: 3 is not a number of ranks that share the 4 heads, "));
   EXPECT_EQ(profile({model_, "--dtype", "f16"}), "exited with status 2");
   EXPECT_THAT(errors_, HasSubstr("--dtype: 'f16' is not f32 or bf16"));
 }

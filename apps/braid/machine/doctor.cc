@@ -86,10 +86,12 @@ void describe_gpu(Findings& findings) {
 
 void check_disk(const std::string& folder, Findings& findings) {
   const std::string file = join_path(folder, cat(".doctor.", ::getpid()));
+  const bool was_there = path_exists(folder);
   Status status = make_folder(folder);
   if (status.ok()) status = write_file_atomic(file, "x");
   ::unlink(file.c_str());
   const auto room = free_disk_bytes(folder);
+  if (!was_there) ::rmdir(folder.c_str());  // empty
   findings.check(
       "writing results", status.ok(),
       status.ok()

@@ -10,6 +10,7 @@
 #include <algorithm>
 #include <cstdio>
 #include <memory>
+#include <set>
 #include <thread>
 
 #include "base/text.h"
@@ -203,16 +204,20 @@ void measure_optimizer(LayerBench& layers, const ProfileBench& bench, const Shap
                     std::max(both - filling, 0.1 * both)});
 }
 
-// A GPU takes passes in which it has work for all its units, and more sequences at once.
+// Each number once; where none is said, those that suit the device. A GPU takes passes in which it
+// has work for all its units, and more sequences at once.
 void choose_sizes(bool processor, ProfileOptions* options) {
   const auto choose = [&](std::vector<int64_t>* sizes, std::vector<int64_t> here,
                           std::vector<int64_t> on_gpu) {
     if (sizes->empty()) *sizes = processor ? std::move(here) : std::move(on_gpu);
+    const std::set<int64_t> once(sizes->begin(), sizes->end());
+    sizes->assign(once.begin(), once.end());
   };
   choose(&options->tokens, {64, 256, 1024}, {256, 2048, 8192, 16384});
   choose(&options->lengths, {64, 256, 1024}, {64, 512, 4096});
   choose(&options->batches, {1, 4, 16, 64}, {1, 16, 64, 256, 1024});
   choose(&options->contexts, {128, 512, 2048}, {128, 1024, 4096});
+  choose(&options->tp, {}, {});
 }
 
 bool divides(const ModelSize& size, int64_t tp) {
@@ -221,12 +226,18 @@ bool divides(const ModelSize& size, int64_t tp) {
 }
 
 Status check_shares(const ProfileOptions& options, const ModelSize& size) {
-  for (const int64_t tp : options.tp)
-    if (tp < 2 || !divides(size, tp))
-      return invalid_input(cat("--tp: ", tp, " does not divide the model: ", size.heads, " heads, ",
-                               size.kv_heads, " key-value heads, ", size.intermediate,
-                               " columns of the MLP",
-                               size.experts > 0 ? "; layers with experts are measured whole" : ""));
+  std::vector<std::string> possible;
+  for (int64_t tp = 2; tp <= size.heads; ++tp)
+    if (divides(size, tp)) possible.push_back(cat(tp));
+  for (const int64_t tp : options.tp) {
+    if (std::count(possible.begin(), possible.end(), cat(tp)) > 0) continue;
+    return invalid_input(cat(
+        "--tp: ", tp,
+        possible.empty() ? " cannot be measured: this model is measured whole"
+                         : cat(" is not a number of ranks that share the ", size.heads, " heads, ",
+                               size.kv_heads, " key-value heads and ", size.intermediate,
+                               " columns of the MLP evenly; such are ", join(possible, ", "))));
+  }
   return ok_status();
 }
 
