@@ -5,6 +5,7 @@
 
 #include "base/log.h"
 #include "base/text.h"
+#include "checkpoint/checkpoint.h"
 #include "checkpoint/run_folder.h"
 #include "config/load.h"
 #include "config/stall_limit.h"
@@ -279,10 +280,12 @@ Status launch_ranks(const PlannedRun& planned) {
   BRAID_TRY(check_local_devices(planned.config.device, ranks));
   std::vector<std::string> more;
   if (const char* key = searching_key(planned.config); key != nullptr) {
-    // The ranks need not search again.
-    BRAID_TRY(make_folder(run_folder(planned.config)));
+    // The ranks need not search again. A run that writes there now keeps its plan.
     const std::string path = searched_plan(planned.config);
-    BRAID_TRY(write_file_atomic(path, plan_to_yaml(*planned.plan, &planned.problem->cluster)));
+    {
+      BRAID_ASSIGN(const FileHandle claim, claim_folder(run_folder(planned.config), "run.name"));
+      BRAID_TRY(write_file_atomic(path, plan_to_yaml(*planned.plan, &planned.problem->cluster)));
+    }
     log_info(cat(key, ": the plan is in ", path));
     more = {"plan.auto=false", cat("plan.file=", path),
             "plan.staleness=0"};  // the plan has its own

@@ -1,0 +1,41 @@
+// plan.auto beside a run that goes on in the same folder.
+#include <fcntl.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <sys/file.h>
+#include <unistd.h>
+
+#include <filesystem>
+
+#include "base/text.h"
+#include "host/file.h"
+#include "host/testing.h"
+#include "test_paths.h"
+
+namespace braid {
+namespace {
+
+TEST(AutoPlanCommand, LeavesThePlanOfARunThatGoesOn) {
+  const std::string folder = cat(testing::TempDir(), "/braid_auto_plan_", ::getpid());
+  ASSERT_TRUE(make_folder(folder + "/here").ok());
+  const std::string plan = folder + "/here/plan.yaml";
+  ASSERT_TRUE(write_file_atomic(plan, "of the run that goes on\n").ok());
+  const int held = ::open((folder + "/here/.lock").c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0644);
+  ASSERT_EQ(::flock(held, LOCK_EX | LOCK_NB), 0);
+
+  const Finished run =
+      run_program({BRAID_BINARY, "train", cat(BRAID_SOURCE_DIR, "/examples/cluster/grpo.yaml"),
+                   cat("model.config=", BRAID_SOURCE_DIR, "/examples/quickstart/model/config.json"),
+                   cat("tokenizer.path=", BRAID_SOURCE_DIR, "/examples/quickstart/model"),
+                   "plan.auto=true", "cluster={gpu: this-machine, nodes: 1, gpus_per_node: 2}",
+                   cat("run.dir=", folder), "run.name=here"});
+  EXPECT_EQ(run.end, "exited with status 2") << run.errors;
+  EXPECT_THAT(run.errors, testing::HasSubstr("run.name: another process is writing to "));
+  EXPECT_EQ(*read_file(plan), "of the run that goes on\n");
+
+  ::close(held);
+  std::filesystem::remove_all(folder);
+}
+
+}  // namespace
+}  // namespace braid
