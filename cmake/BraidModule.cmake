@@ -42,6 +42,12 @@ function(braid_optimize_by_name name)
   endforeach()
 endfunction()
 
+# Targets whose sources are one unit each, however many: a second one would parse the same headers for a few sources more.
+set(BRAID_ONE_UNIT algo data host jinja models nn search session)
+function(braid_in_one_unit target)
+  set_target_properties(${target} PROPERTIES UNITY_BUILD_BATCH_SIZE 0)
+endfunction()
+
 # braid_precompiled(NAME LIBS ... HEADERS ...): headers that many targets parse, parsed once; they reuse it from NAME.
 function(braid_precompiled name)
   cmake_parse_arguments(ARG "" "" "LIBS;HEADERS" ${ARGN})
@@ -115,6 +121,9 @@ function(braid_module path)
     list(FILTER sources EXCLUDE REGEX "/src/${path}/kernels/")
     add_library(braid_${name} STATIC ${sources})
     braid_optimize_by_name(${name})
+    if(name IN_LIST BRAID_ONE_UNIT)
+      braid_in_one_unit(braid_${name})
+    endif()
     if(kernels)
       add_library(braid_${name}_kernels OBJECT ${kernels})
       braid_optimize_by_name(${name}_kernels)
