@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include "base/text.h"
+#include "pricing/efficiency.h"
 
 namespace braid::inline calibrate {
 namespace {

@@ -1,5 +1,6 @@
 // Lists that may run a fetch and what follows it again.
 #include <gmock/gmock.h>
+#include <gtest/gtest.h>
 
 #include <algorithm>
 
