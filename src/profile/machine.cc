@@ -1,7 +1,7 @@
 #include "profile/machine.h"
 
 #include <ATen/Parallel.h>
-#include <ATen/ops/empty.h>
+#include <ATen/ops/empty_like.h>
 #include <ATen/ops/mm.h>
 #include <ATen/ops/ones.h>
 #include <ATen/ops/rand.h>
