@@ -113,21 +113,17 @@ void add_profile_options(CLI::App& app, ProfileOptions& options) {
   app.add_option("--ranks", options.ranks,
                  "processes of this machine that measure side by side, as many as training has")
       ->check(CLI::Range(1, 64));
-  app.add_option("--tokens", options.tokens,
-                 "tokens of a pass; if left out 64 to 1024, on a GPU 256 to 16384")
-      ->delimiter(',');
-  app.add_option("--lengths", options.lengths,
-                 "tokens of its sequences; 64 to 1024, on a GPU to 4096")
-      ->delimiter(',');
-  app.add_option("--batches", options.batches,
-                 "sequences of a decode step; 1 to 64, on a GPU to 1024")
-      ->delimiter(',');
-  app.add_option("--contexts", options.contexts,
-                 "tokens in their caches; 128 to 2048, on a GPU to 4096")
-      ->delimiter(',');
-  app.add_option("--tp", options.tp,
-                 "tensor-parallel degrees: the share of a rank of each is measured too")
-      ->delimiter(',');
+  const auto add_sizes = [&](const char* name, std::vector<int64_t>* sizes, const char* help) {
+    app.add_option(name, *sizes, help)->delimiter(',');
+  };
+  add_sizes("--tokens", &options.tokens,
+            "tokens of a pass; if left out 64 to 1024, on a GPU 256 to 16384");
+  add_sizes("--lengths", &options.lengths, "tokens of its sequences; 64 to 1024, on a GPU to 4096");
+  add_sizes("--batches", &options.batches, "sequences of a decode step; 1 to 64, on a GPU to 1024");
+  add_sizes("--contexts", &options.contexts,
+            "tokens in their caches; 128 to 2048, on a GPU to 4096");
+  add_sizes("--tp", &options.tp,
+            "tensor-parallel degrees: the share of a rank of each is measured too");
   app.add_option("--seconds", options.seconds, "spent on each measurement at least (0.05)")
       ->check(CLI::Range(0.0, 60.0));
   app.add_option("--threads", options.threads, "threads of libtorch; 0 = its default")

@@ -122,7 +122,7 @@ double LayerBench::train_s(int64_t tokens, int64_t length) {
 }
 
 double LayerBench::cache_bytes(int64_t sequences, int64_t context) const {
-  const int64_t pages = sequences * (context / kPageTokens + 1);
+  const int64_t pages = sequences * pages_for(context + 1);
   return 2.0 *
          static_cast<double>(layers() * pages * kPageTokens * size_.kv_heads * size_.head_dim) *
          static_cast<double>(c10::elementSize(bench_.dtype));
@@ -137,7 +137,7 @@ void LayerBench::pass(int64_t tokens) {
 double LayerBench::decode_s(int64_t sequences, int64_t context,
                             const std::function<void()>& before) {
   const at::NoGradGuard no_grad;
-  const int64_t pages = context / kPageTokens + 1;
+  const int64_t pages = pages_for(context + 1);
   TokenBatch batch = pack_sequences(sequences_of(sequences, 1), bench_.device);
   batch.positions_T.add_(context);
   for (int64_t s = 0; s < sequences; ++s) {

@@ -8,6 +8,7 @@
 #include <optional>
 
 #include "base/text.h"
+#include "base/yaml.h"
 #include "host/file.h"
 #include "report/json_rows.h"
 #include "report/metric_names.h"
@@ -45,22 +46,19 @@ Result<Json> json_of(const std::string& folder, const std::string& name) {
   return text.empty() ? Result<Json>(Json()) : parse_json(text, join_path(folder, name));
 }
 
-// What config.yaml has below a line "SECTION:" behind "  KEY: "; "" where it does not say.
-std::string value_in(const std::string& config, const std::string& section,
-                     const std::string& key) {
-  const std::string text = "\n" + config, line = cat("\n  ", key, ": ");
-  const size_t begin = text.find(cat("\n", section, ":\n"));
-  if (begin == std::string::npos) return "";
-  const size_t at = text.find(line, begin);
-  if (at == std::string::npos) return "";
-  const size_t value = at + line.size();
-  return text.substr(value, text.find('\n', value) - value);
+// What config.yaml says at the keys, one within the other; "" where it does not say.
+std::string config_value(const std::string& config, const std::vector<std::string>& keys) {
+  const Result<YamlNode> root = parse_yaml(config, "config.yaml");
+  const YamlNode* at = root.ok() ? &*root : nullptr;
+  for (const std::string& key : keys)
+    if (at != nullptr) at = at->find(key);
+  return at == nullptr ? "" : at->scalar;
 }
 
 double most_mismatch(const RunRecord& run) {
-  const std::string dtype = value_in(run.config, "model", "dtype");
+  const std::string dtype = config_value(run.config, {"model", "dtype"});
   const bool halves = dtype == "bf16" || dtype == "f16";
-  const bool on_gpu = ("\n" + run.config).find("\ndevice: cuda") != std::string::npos;
+  const bool on_gpu = config_value(run.config, {"device"}).rfind("cuda", 0) == 0;
   return halves && on_gpu ? kMostMismatchOfHalves : kMostMismatch;
 }
 
@@ -271,7 +269,7 @@ Result<RunRecord> read_run(const std::string& folder) {
   BRAID_ASSIGN(const std::vector<std::string> names, list_folder(path));
   for (const std::string& name : names)
     if (name.rfind("nonfinite_step_", 0) == 0) out.nonfinite.push_back(name);
-  out.total_steps = std::atoll(value_in(out.config, "train", "total_steps").c_str());
+  out.total_steps = std::atoll(config_value(out.config, {"train", "total_steps"}).c_str());
   return out;
 }
 

@@ -226,11 +226,11 @@ bool divides(const ModelSize& size, int64_t tp) {
 }
 
 Status check_shares(const ProfileOptions& options, const ModelSize& size) {
-  std::vector<std::string> possible;
-  for (int64_t tp = 2; tp <= size.heads; ++tp)
-    if (divides(size, tp)) possible.push_back(cat(tp));
   for (const int64_t tp : options.tp) {
-    if (std::count(possible.begin(), possible.end(), cat(tp)) > 0) continue;
+    if (tp > 1 && divides(size, tp)) continue;
+    std::vector<std::string> possible;
+    for (int64_t other = 2; other <= size.heads; ++other)
+      if (divides(size, other)) possible.push_back(cat(other));
     return invalid_input(cat(
         "--tp: ", tp,
         possible.empty() ? " cannot be measured: this model is measured whole"
@@ -284,17 +284,33 @@ ProfiledModel share_of(ProfiledModel model, int64_t tp) {
   return model;
 }
 
-// Layers and head of one of `tp` ranks. What these send each other is not in it.
-Status measure_share(const ProfileOptions& options, const ProfiledModel& model, int64_t tp,
-                     const ProfileBench& bench, Times* times) {
-  const Shape shape{layer_shape(model.size), static_cast<int>(tp)};
-  const ProfiledModel share = share_of(model, tp);
-  BRAID_ASSIGN(LayerBench layers, LayerBench::make(share.spec, share.size, bench));
+// Layers and head of a model, or of the share of one of several ranks. What these send each other
+// is not in it.
+void measure_layers(LayerBench& layers, const ModelSize& size, const ProfileOptions& options,
+                    const Shape& shape, const ProfileBench& bench, Times* times) {
   measure_passes(layers, options, shape, times);
-  const Head head(share.size, bench);
+  const Head head(size, bench);
   measure_decoding(layers, head, options, shape, times);
   measure_drawing(layers, head, options, shape, bench, times);
   measure_head(head, options, shape, bench, times);
+}
+
+Status measure_whole(const ProfileOptions& options, const ProfiledModel& model,
+                     const ProfileBench& bench, Profile* profile) {
+  const Shape shape{layer_shape(model.size)};
+  BRAID_ASSIGN(LayerBench layers, LayerBench::make(model.spec, model.size, bench));
+  measure_layers(layers, model.size, options, shape, bench, &profile->layers);
+  measure_optimizer(layers, bench, shape, &profile->layers);
+  measure_memory(layers, options, model.size, bench, profile);
+  return ok_status();
+}
+
+Status measure_share(const ProfileOptions& options, const ProfiledModel& model, int64_t tp,
+                     const ProfileBench& bench, Times* times) {
+  const ProfiledModel share = share_of(model, tp);
+  BRAID_ASSIGN(LayerBench layers, LayerBench::make(share.spec, share.size, bench));
+  measure_layers(layers, share.size, options, {layer_shape(model.size), static_cast<int>(tp)},
+                 bench, times);
   return ok_status();
 }
 
@@ -309,12 +325,9 @@ Result<Profile> measure(const ProfileOptions& options, const ProfiledModel& mode
     std::printf("%s (%s): matrix products %.4g TFLOP/s, memory %.4g GB/s, host copies %.4g GB/s\n",
                 profile.gpu.key.c_str(), profile.gpu.name.c_str(), rates.matmul_tflops,
                 rates.memory_gbytes_per_s, rates.host_copy_gbytes_per_s);
-  BRAID_TRY(measure_share(options, model, 1, bench, &profile.layers));
+  BRAID_TRY(measure_whole(options, model, bench, &profile));
   for (const int64_t tp : options.tp)
     BRAID_TRY(measure_share(options, model, tp, bench, &profile.layers));
-  BRAID_ASSIGN(LayerBench layers, LayerBench::make(model.spec, model.size, bench));
-  measure_optimizer(layers, bench, {layer_shape(model.size)}, &profile.layers);
-  measure_memory(layers, options, model.size, bench, &profile);
   return profile;
 }
 
