@@ -108,7 +108,7 @@ Status measure(int devices) {
 int main(int argc, char** argv) {
   std::vector<int> sizes;
   for (int i = 1; i < argc; ++i) sizes.push_back(std::atoi(argv[i]));
-  if (sizes.empty()) sizes = {8, 64, 1024};
+  if (sizes.empty()) sizes = {8, 64, 1024, 4096};
   std::printf(
       "GRPO of llama2-70b, tp 8, pp 4: compiled and verified once, where the plan is made; on each "
       "rank\n");

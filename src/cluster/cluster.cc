@@ -73,6 +73,13 @@ int node_of(const Cluster& cluster, DeviceId device) {
   BRAID_CHECK(false, cat("device ", device, " is outside the cluster of ", first));
 }
 
+std::vector<int32_t> nodes_of(const Cluster& cluster) {
+  std::vector<int32_t> out;
+  for (size_t node = 0; node < cluster.nodes.size(); ++node)
+    out.insert(out.end(), cluster.nodes[node].devices, static_cast<int32_t>(node));
+  return out;
+}
+
 const GpuSpec& gpu_of(const Cluster& cluster, DeviceId device) {
   return cluster.nodes[node_of(cluster, device)].gpu;
 }

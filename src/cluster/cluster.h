@@ -71,6 +71,8 @@ Result<Cluster> cluster_from_json(const Json& json);
 int device_count(const Cluster& cluster);
 // Index of the node that holds a device. REQUIRES: the device exists.
 int node_of(const Cluster& cluster, DeviceId device);
+// The same for all devices: [device].
+std::vector<int32_t> nodes_of(const Cluster& cluster);
 const GpuSpec& gpu_of(const Cluster& cluster, DeviceId device);
 // The NVLink domain of a device; devices with equal ones are joined by NVLink.
 struct NvlinkDomain {

@@ -169,10 +169,12 @@ struct SendSpeed {
 // As the links between the first devices of the kind state it.
 SendSpeed send_speed(const Cluster& cluster, const DeviceMesh& from, const DeviceMesh& to) {
   SendSpeed speed;
+  const std::vector<int32_t> nodes = nodes_of(cluster);
   for (const DeviceId a : from.devices)
     for (const DeviceId b : to.devices) {
-      double& known = node_of(cluster, a) == node_of(cluster, b) ? speed.inside : speed.outside;
+      double& known = nodes[a.value] == nodes[b.value] ? speed.inside : speed.outside;
       if (a != b && known == 0) known = 1e9 * link_between(cluster, a, b).gbytes_per_s;
+      if (speed.inside > 0 && speed.outside > 0) return speed;
     }
   return speed;
 }

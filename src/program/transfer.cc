@@ -40,13 +40,6 @@ struct Holder {
 
 using Nodes = std::vector<int32_t>;  // [device]
 
-Nodes nodes_of(const Cluster& cluster) {
-  Nodes out;
-  for (size_t node = 0; node < cluster.nodes.size(); ++node)
-    out.insert(out.end(), cluster.nodes[node].devices, static_cast<int32_t>(node));
-  return out;
-}
-
 // Moves one elementary interval: all holders have it whole, all receivers want it whole.
 class PieceMover {
  public:

@@ -140,13 +140,13 @@ void find_segments(PlanSpace& space) {
 void add_devices(const PlanningProblem& problem, const CallPricer& pricer, double margin,
                  PlanSpace& space) {
   const Cluster& cluster = problem.cluster;
-  for (int d = 0; d < device_count(cluster); ++d) {
-    const GpuSpec& gpu = gpu_of(cluster, DeviceId{d});
+  space.node_of = nodes_of(cluster);
+  for (size_t d = 0; d < space.node_of.size(); ++d) {
+    const GpuSpec& gpu = cluster.nodes[space.node_of[d]].gpu;
     space.capacity_bytes.push_back(pricer.capacity_bytes(gpu, 1 - margin));
     space.whole_bytes.push_back(pricer.capacity_bytes(gpu));
-    space.node_of.push_back(braid::node_of(cluster, DeviceId{d}));
     if (d == 0 || space.capacity_bytes[d] != space.capacity_bytes[d - 1])
-      space.capacity_steps.push_back(d);
+      space.capacity_steps.push_back(static_cast<int>(d));
   }
 }
 
