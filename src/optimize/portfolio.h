@@ -79,6 +79,13 @@ struct Improvement {
   Cost cost;
 };
 
+// A state from which a finer search may start.
+template <typename State>
+struct Start {
+  State state;
+  bool improves = false;  // on all before it
+};
+
 template <PortfolioDomain D>
 class Portfolio final : public UnitSource {
  public:
@@ -113,11 +120,14 @@ class Portfolio final : public UnitSource {
     Slot& slot = slots_[unit % kUnitWindow];
     evaluations_ += std::exchange(slot.evaluations, 0);
     bounds_ += std::exchange(slot.bounds, 0);
+    const std::optional<State> optimum = std::exchange(slot.optimum, std::nullopt);
     if (slot.best && (!best_ || *slot.cost < *cost_)) {
       best_ = std::move(slot.best);
       cost_ = slot.cost;
       log_.push_back({unit, elapsed_s, *cost_});
-      improved_.push_back(*best_);
+      starts_.push_back({*best_, true});
+    } else if (optimum && unit < options_.first_descents) {
+      starts_.push_back({*optimum, false});
     }
     for (Frontier<Tree>& frontier : slot.open) open(std::move(frontier));
     slot.open.clear();
@@ -126,9 +136,10 @@ class Portfolio final : public UnitSource {
   const std::optional<State>& best() const { return best_; }
   const std::optional<Cost>& cost() const { return cost_; }
   const std::vector<Improvement<Cost>>& log() const { return log_; }
-  const std::vector<State>& improved() const { return improved_; }  // the states of the log
-  int64_t evaluations() const { return evaluations_; }              // whole states priced
-  int64_t bounds() const { return bounds_; }                        // partial states bounded
+  // In the order of units: the states of the log, and where the first descents ended otherwise.
+  const std::vector<Start<State>>& starts() const { return starts_; }
+  int64_t evaluations() const { return evaluations_; }  // whole states priced
+  int64_t bounds() const { return bounds_; }            // partial states bounded
 
   // The next three are for after run_units. Whether no solution is better than best(), or there is
   // none at all.
@@ -153,6 +164,7 @@ class Portfolio final : public UnitSource {
     std::optional<State>
         best;  // in: the best so far; out: the better of that and what the unit found
     std::optional<Cost> cost;
+    std::optional<State> optimum;                  // out: where a descent ended
     std::shared_ptr<const typename D::Root> root;  // of `tree`
     std::optional<Tree> tree;                      // kept for the next unit of the slot
     Frontier<Tree> frontier;                       // in
@@ -218,6 +230,7 @@ class Portfolio final : public UnitSource {
       perturb(domain_, state, 2, random);
     }
     coordinate_descent(domain_, state, random, slot.evaluations);
+    slot.optimum = state;
     take_if_better(slot, std::move(state));
   }
 
@@ -269,7 +282,7 @@ class Portfolio final : public UnitSource {
   std::optional<State> best_;
   std::optional<Cost> cost_;
   std::vector<Improvement<Cost>> log_;
-  std::vector<State> improved_;
+  std::vector<Start<State>> starts_;
   int64_t evaluations_ = 0;
   int64_t bounds_ = 0;
   bool proof_started_ = false;

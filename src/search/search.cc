@@ -28,9 +28,13 @@ constexpr int64_t kRoomUnits = 16;
 constexpr double kRoomBelow = 0.98;
 constexpr int kPolishRounds = 8;
 constexpr size_t kBatch = 8;  // plans that are judged before the limits are looked at again
-// Neighbours and edits are judged until so many devices have been simulated: as many plans of few
-// devices as of many take the same time.
+// Neighbours and edits are judged until so many devices have been simulated, in a longer search in
+// proportion: as many plans of few devices as of many take the same time.
 constexpr int64_t kMostSimulatedDevices = 12'000;
+constexpr int64_t kUnitsOfSimulations = 64;
+// By the judge, so much slower than the best plan, a plan is still worth improving.
+constexpr double kHopeful = 0.02;
+constexpr int kMostValleys = 1;
 
 optimize::PortfolioOptions portfolio_options(const SearchOptions& options) {
   optimize::PortfolioOptions out;
@@ -61,10 +65,12 @@ Plans neighbourhood(const PlanSpace& space, const Choice& choice, int64_t count)
   return out;
 }
 
+using Starts = std::vector<optimize::Start<Choice>>;  // in the order of units
+
 // What a search under the evaluator alone gives.
 struct Searched {
   Found found;
-  std::vector<Choice> improved;  // each better than those before
+  Starts starts;
 };
 
 // What plans must fit into, with the keys that say so.
@@ -103,8 +109,8 @@ Result<Searched> search_once(const PlanSpace& space, const SearchOptions& option
   for (const auto& step : portfolio.log())
     found.log.push_back({step.unit, step.elapsed_s, static_cast<double>(step.cost.time_us) / 1e6,
                          step.cost.excess_bytes == 0});
-  for (const PlanState& state : portfolio.improved())
-    if (state.cost.excess_bytes == 0) out.improved.push_back(state.choice);
+  for (const auto& [state, improves] : portfolio.starts())
+    if (state.cost.excess_bytes == 0) out.starts.push_back({state.choice, improves});
   if (!portfolio.best() || portfolio.cost()->excess_bytes > 0)
     return nothing_fits(*space.problem, found.proven, portfolio.cost());
   found.choice = portfolio.best()->choice;
@@ -147,7 +153,8 @@ class Search {
     if (!searched.ok() && bench_.best() == nullptr) return searched.status();
     Found found;
     if (searched.ok()) found = std::move(searched->found);
-    BRAID_TRY(judge_all(searched.ok() ? searched->improved : std::vector<Choice>()));
+    most_simulated_ *= std::max<int64_t>(1, found.units / kUnitsOfSimulations);
+    BRAID_TRY(judge_all(searched.ok() ? searched->starts : Starts()));
     if (bench_.best() == nullptr) BRAID_TRY(without_margin());
     if (bench_.best() == nullptr) return too_large();
     return finish(std::move(found));
@@ -156,8 +163,8 @@ class Search {
  private:
   bool late() const { return options_.late && options_.late(kJudgingEnds); }
   bool is_spent() const {
-    return late() || static_cast<int64_t>(bench_.judged().size()) * space_.num_devices() >
-                         kMostSimulatedDevices;
+    return late() ||
+           static_cast<int64_t>(bench_.judged().size()) * space_.num_devices() > most_simulated_;
   }
 
   ExecutionPlan plan_at(const Choice& choice) const { return plan_of(room_, choice); }
@@ -205,33 +212,40 @@ class Search {
 
   // ---- Judging
 
-  // Each plan that is better than those before by the evaluator; and around those that are by the
-  // judge. Where time is short, from the last one on.
-  Status judge_all(const std::vector<Choice>& improved) {
+  // Each plan that is better than those before by the evaluator, and what is around those that are
+  // by the judge. The evaluator's order is not the judge's, and the fastest plan may lie in another
+  // valley than the evaluator's best: what is around the first valleys' ends is judged too where
+  // they are nearly as fast. Where time is short, from the last one on, and other valleys last.
+  Status judge_all(const Starts& starts) {
     BRAID_TRY(judge_simple());
-    if (const JudgedPlan* best = bench_.best()) {
-      const ExecutionPlan first = best->plan;
-      if (!options_.late) BRAID_TRY(improve(first));
-    }
     if (!options_.late) {
-      for (const Choice& choice : improved) BRAID_TRY(judge_and_improve(choice));
+      if (bench_.best() != nullptr) BRAID_TRY(improve(ExecutionPlan(bench_.best()->plan)));
+      for (const auto& start : starts) BRAID_TRY(judge_start(start));
       return ok_status();
     }
-    for (size_t i = improved.size(); i-- > 0;) {
-      BRAID_TRY(bench_.price({plan_at(improved[i])}));
+    for (auto start = starts.rbegin(); start != starts.rend(); ++start) {
+      if (start->improves) BRAID_TRY(bench_.price({plan_at(start->state)}));
       if (bench_.best() != nullptr && late()) break;
     }
     if (bench_.best() != nullptr && !late()) BRAID_TRY(improve(ExecutionPlan(bench_.best()->plan)));
+    for (const auto& start : starts)
+      if (!start.improves && !is_spent()) BRAID_TRY(judge_start(start));
     return ok_status();
   }
 
-  Status judge_and_improve(const Choice& choice) {
-    const ExecutionPlan plan = plan_at(choice);
-    const JudgedPlan* before = bench_.best();
-    const double before_s = before == nullptr ? HUGE_VAL : before->verdict.step_s;
+  Status judge_start(const optimize::Start<Choice>& start) {
+    const ExecutionPlan plan = plan_at(start.state);
+    const double best_s = bench_.best() == nullptr ? HUGE_VAL : bench_.best()->verdict.step_s;
     BRAID_TRY(bench_.price({plan}));
-    if (bench_.best() == nullptr) return judge_neighbours(choice);
-    return bench_.best()->verdict.step_s < before_s ? improve(plan) : ok_status();
+    if (bench_.best() == nullptr)
+      return start.improves ? judge_neighbours(start.state).status() : ok_status();
+    const Verdict& verdict = bench_.verdict(plan);
+    if (!bench_.accepts(verdict)) return ok_status();
+    if (verdict.step_s < best_s) return improve(plan);
+    const bool hopeful = !start.improves && verdict.step_s < (1 + kHopeful) * best_s;
+    if (!hopeful || valleys_ == kMostValleys) return ok_status();
+    ++valleys_;
+    return improve(plan);
   }
 
   Status judge_simple() {
@@ -244,51 +258,69 @@ class Search {
     return ok_status();
   }
 
-  // Neighbours in the space, then edits, from the best plan on.
+  // Neighbours in the space, then edits, each round from the fastest plan that the one before saw.
   Status improve(const ExecutionPlan& from) {
     ExecutionPlan centre = from;
     for (int round = 0; round < kRounds && !is_spent(); ++round) {
       BRAID_ASSIGN(const Choice choice, include_plan(room_, centre));
-      BRAID_TRY(judge_neighbours(choice));
-      if (bench_.best() == nullptr || bench_.best()->plan == centre) break;
-      centre = bench_.best()->plan;
+      BRAID_ASSIGN(const std::vector<ExecutionPlan> priced, judge_neighbours(choice));
+      if (!move_to_fastest(priced, centre)) break;
     }
     const int rounds = options_.polish ? kPolishRounds : 0;
-    for (int round = 0; round < rounds && bench_.best() != nullptr && !is_spent(); ++round) {
-      const ExecutionPlan best = bench_.best()->plan;
-      BRAID_TRY(judge_edits(best));
-      if (bench_.best()->plan == best) break;
+    for (int round = 0; round < rounds && !is_spent(); ++round) {
+      BRAID_ASSIGN(const std::vector<ExecutionPlan> priced, judge_edits(centre));
+      if (!move_to_fastest(priced, centre)) break;
     }
     return ok_status();
   }
 
-  Status judge_neighbours(const Choice& choice) {
+  // Whether one of the plans, all priced, is acceptable and faster than the centre, which it
+  // becomes.
+  bool move_to_fastest(const std::vector<ExecutionPlan>& plans, ExecutionPlan& centre) const {
+    const Verdict& now = bench_.verdict(centre);
+    double least_s = bench_.accepts(now) ? now.step_s : HUGE_VAL;
+    const ExecutionPlan* fastest = nullptr;
+    for (const ExecutionPlan& plan : plans) {
+      const Verdict& verdict = bench_.verdict(plan);
+      if (bench_.accepts(verdict) && verdict.step_s < least_s)
+        least_s = verdict.step_s, fastest = &plan;
+    }
+    if (fastest != nullptr) centre = *fastest;
+    return fastest != nullptr;
+  }
+
+  Result<std::vector<ExecutionPlan>> judge_neighbours(const Choice& choice) {
     const int64_t share = std::max<int64_t>(1, (options_.judged + kRounds - 1) / kRounds);
     std::vector<ExecutionPlan> plans;
     for (const auto& [cost, other] : neighbourhood(room_, choice, share)) {
       if (static_cast<int64_t>(plans.size()) >= share) break;
       if (cost.excess_bytes == 0) plans.push_back(plan_at(other));
     }
-    return price_in_batches(plans);
+    return price_in_batches(std::move(plans));
   }
 
-  Status price_in_batches(const std::vector<ExecutionPlan>& plans) {
-    for (size_t i = 0; i < plans.size() && !is_spent(); i += kBatch)
-      BRAID_TRY(
-          bench_.price({plans.begin() + static_cast<int64_t>(i),
-                        plans.begin() + static_cast<int64_t>(std::min(i + kBatch, plans.size()))}));
-    return ok_status();
+  // Returns those that were priced before the limits were reached.
+  Result<std::vector<ExecutionPlan>> price_in_batches(std::vector<ExecutionPlan> plans) {
+    size_t priced = 0;
+    while (priced < plans.size() && !is_spent()) {
+      const size_t end = std::min(priced + kBatch, plans.size());
+      BRAID_TRY(bench_.price({plans.begin() + static_cast<int64_t>(priced),
+                              plans.begin() + static_cast<int64_t>(end)}));
+      priced = end;
+    }
+    plans.resize(priced);
+    return plans;
   }
 
   // ---- Edits
 
-  Status judge_edits(const ExecutionPlan& plan) {
-    const Result<Verdict> base = estimate(plan);
-    if (!base.ok()) return ok_status();
+  Result<std::vector<ExecutionPlan>> judge_edits(const ExecutionPlan& plan) {
     std::vector<ExecutionPlan> hopeful;
+    const Result<Verdict> base = estimate(plan);
+    if (!base.ok()) return hopeful;
     for (ExecutionPlan& edited : single_edits(plan, *space_.problem))
       if (may_win(edited, *base)) hopeful.push_back(std::move(edited));
-    return price_in_batches(hopeful);
+    return price_in_batches(std::move(hopeful));
   }
 
   Result<Verdict> estimate(const ExecutionPlan& plan) const {
@@ -377,6 +409,8 @@ class Search {
   PlanSpace room_;  // with less capacity, as far as the judge makes it necessary
   PlanBench bench_;
   double margin_;
+  int64_t most_simulated_ = kMostSimulatedDevices;
+  int valleys_ = 0;  // improved from, beside the best plan's
   std::vector<ExecutionPlan> simple_;
 };
 
