@@ -77,15 +77,17 @@ Status check_lora(const ModelSpec& spec, const LoraOptions& lora) {
   return check_rank(spec, lora);
 }
 
-// Shapes by name, and the modules built from them.
+// Shapes by name, and the modules built from them; of tensors that are lent, over their memory.
 class LayerBuilder {
  public:
-  LayerBuilder(std::vector<TensorSpec> tensors, const at::TensorOptions& options)
-      : options_(options) {
+  LayerBuilder(std::vector<TensorSpec> tensors, const at::TensorOptions& options,
+               std::map<std::string, at::Tensor> lent)
+      : options_(options), lent_(std::move(lent)) {
     for (TensorSpec& tensor : tensors) specs_[tensor.name] = std::move(tensor);
   }
 
   at::Tensor tensor(const std::string& name) const {
+    if (const auto lent = lent_.find(name); lent != lent_.end()) return lent->second;
     const auto found = specs_.find(name);
     return found == specs_.end() ? at::Tensor() : at::empty(found->second.shape, options_);
   }
@@ -103,12 +105,28 @@ class LayerBuilder {
       layer.parts.push_back(std::move(part));
     }
     const bool bias = specs_.count(layer.parts[0].module + ".bias") > 0;
+    layer.weight = lent_joined(layer, ".weight");
+    layer.bias = lent_joined(layer, ".bias");
     allocate_linear(&layer, first.shape[1], bias, options_);
     return layer;
   }
 
  private:
+  // The joined storage whose views the parts are; undefined where not all of them are lent.
+  at::Tensor lent_joined(const LinearLayer& layer, const char* which) const {
+    int64_t rows = 0;
+    for (const LinearPart& part : layer.parts) {
+      if (lent_.count(part.module + which) == 0) return {};
+      rows += part.rows;
+    }
+    const at::Tensor& first = lent_.at(layer.parts[0].module + which);
+    std::vector<int64_t> shape = first.sizes().vec();
+    shape[0] = rows;
+    return first.as_strided(shape, first.strides(), first.storage_offset());
+  }
+
   at::TensorOptions options_;
+  std::map<std::string, at::Tensor> lent_;
   std::map<std::string, TensorSpec> specs_;
 };
 
@@ -186,12 +204,12 @@ Status Decoder::validate_options(const ModelSpec& spec, const ModelOptions& opti
   return check_lora(spec, options.lora);
 }
 
-Decoder::Decoder(const ModelSpec& spec, const ModelOptions& options) {
+Decoder::Decoder(const ModelSpec& spec, const ModelOptions& options, const Decoder* lender) {
   spec_ = spec;
   options_ = options;
   local_spec_ = local_spec_of(spec, options.tensor_parallel);
   const auto tensor_options = at::TensorOptions().dtype(options.dtype).device(options.device);
-  allocate(tensor_options);
+  allocate(tensor_options, lender);
   if (options_.lora.rank > 0) add_adapters(tensor_options);
   find_shards();
   mark_trainable();
@@ -216,10 +234,25 @@ void Decoder::find_shards() {
   if (head_lora_a_.defined()) add_adapter(kLmHeadModule);
 }
 
-void Decoder::allocate(const at::TensorOptions& tensor_options) {
+std::map<std::string, at::Tensor> Decoder::lent_by(const Decoder& lender) const {
+  std::map<std::string, at::Tensor> out;
+  const auto wanted = tensor_shards(spec_, tensors(), options_.tensor_parallel);
+  for (const auto& [name, tensor] : lender.parameters()) {
+    const auto found = wanted.find(name);
+    if (found == wanted.end()) continue;
+    const TensorShard& held = lender.shards().at(name);
+    if (found->second.dim == held.dim && found->second.pieces == held.pieces)
+      out.emplace(name, tensor.detach());
+  }
+  return out;
+}
+
+void Decoder::allocate(const at::TensorOptions& tensor_options, const Decoder* lender) {
   const ModelFamily& family = family_of(spec_);
   const TensorNames& names = family.names;
-  const LayerBuilder build(tensors_of(local_spec_, ranges()), tensor_options);
+  const LayerBuilder build(
+      tensors_of(local_spec_, ranges()), tensor_options,
+      lender == nullptr ? std::map<std::string, at::Tensor>() : lent_by(*lender));
   if (has_first()) {
     embedding_ = build.tensor(names.prefix + names.embedding);
     if (spec_.learned_positions) positions_ = build.tensor(names.prefix + names.positions);

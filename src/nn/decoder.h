@@ -27,8 +27,10 @@ class Decoder : public Model {
   using Named = std::pair<std::string, at::Tensor>;
   using Visit = std::function<void(const std::string& name, at::Tensor& tensor)>;
 
-  // All weights are allocated and uninitialized. REQUIRES: validate_options() accepts the two.
-  Decoder(const ModelSpec& spec, const ModelOptions& options);
+  // Weights are allocated and uninitialized, but for those of which `lender` holds the same part:
+  // they are its memory. REQUIRES: validate_options() accepts the two; the lender is of the same
+  // spec, dtype and device.
+  Decoder(const ModelSpec& spec, const ModelOptions& options, const Decoder* lender = nullptr);
 
   // See check_model_options().
   static Status validate_options(const ModelSpec& spec, const ModelOptions& options);
@@ -92,7 +94,9 @@ class Decoder : public Model {
   void become_role(const ModelOptions& options, bool scalar_head);
 
  private:
-  void allocate(const at::TensorOptions& tensor_options);
+  void allocate(const at::TensorOptions& tensor_options, const Decoder* lender);
+  // What `lender` holds of the same parts as this, by name.
+  std::map<std::string, at::Tensor> lent_by(const Decoder& lender) const;
   void add_adapters(const at::TensorOptions& tensor_options);
   void mark_trainable();
   at::Tensor embed(const TokenBatch& batch) const;

@@ -75,8 +75,8 @@ void bind_parts(LinearLayer* layer) {
 void allocate_linear(LinearLayer* layer, int64_t in, bool bias, const at::TensorOptions& options) {
   int64_t rows = 0;
   for (const LinearPart& part : layer->parts) rows += part.rows;
-  layer->weight = at::empty({rows, in}, options);
-  if (bias) layer->bias = at::empty({rows}, options);
+  if (!layer->weight.defined()) layer->weight = at::empty({rows, in}, options);
+  if (bias && !layer->bias.defined()) layer->bias = at::empty({rows}, options);
   bind_parts(layer);
 }
 

@@ -39,7 +39,8 @@ struct LinearLayer {
 // Packs the weight if it is not yet (see pack_linear).
 void pack_layer(LinearLayer* layer, bool for_backward);
 
-// Allocates the joined storage for parts whose module and rows are set, and makes their views.
+// Allocates the joined storage for parts whose module and rows are set, as far as it is not there,
+// and makes their views.
 void allocate_linear(LinearLayer* layer, int64_t in, bool bias, const at::TensorOptions& options);
 
 // Points weight and bias of the parts at their rows of the joined storage, as fresh leaves.

@@ -9,12 +9,6 @@ Interval common(const Interval& a, const Interval& b) {
   return {std::max(a.begin, b.begin), std::min(a.end, b.end)};
 }
 
-int64_t elements_of(const std::vector<MessagePart>& parts) {
-  int64_t sum = 0;
-  for (const MessagePart& part : parts) sum += part.layers.size() * part.units.size();
-  return sum;
-}
-
 }  // namespace
 
 std::optional<size_t> place_in_mesh(const ParamLayout& layout, DeviceId device) {
@@ -54,12 +48,28 @@ std::vector<MessagePart> kept_parts(const std::vector<TensorKind>& kinds, int64_
   return out;
 }
 
-bool contains_layout(const std::vector<TensorKind>& kinds, int64_t layers, const ParamLayout& from,
-                     const ParamLayout& to, DeviceId device) {
-  const auto after = place_in_mesh(to, device);
-  if (!after) return true;
-  return elements_of(kept_parts(kinds, layers, from, to, device)) ==
-         elements_of(held_parts(kinds, layers, to, *after));
+std::vector<MessagePart> alike_parts(const std::vector<TensorKind>& kinds, int64_t layers,
+                                     const ParamLayout& from, const ParamLayout& to,
+                                     DeviceId device) {
+  const auto before = place_in_mesh(from, device), after = place_in_mesh(to, device);
+  if (!before || !after) return {};
+  const GridPosition old_place = grid_position(layout_grid(from), *before),
+                     new_place = grid_position(layout_grid(to), *after);
+  const bool cut_alike = from.tp == to.tp && old_place.tp_rank == new_place.tp_rank;
+  std::vector<MessagePart> out = kept_parts(kinds, layers, from, to, device);
+  std::erase_if(out, [&](const MessagePart& part) {
+    const TensorKind& kind = kinds[part.item];
+    const bool uncut = kind.units == 1 && !kind.partial;
+    return !(cut_alike || uncut) ||
+           held_elements(kind, from, old_place) != held_elements(kind, to, new_place);
+  });
+  return out;
+}
+
+int64_t elements_of(const std::vector<MessagePart>& parts) {
+  int64_t sum = 0;
+  for (const MessagePart& part : parts) sum += part.layers.size() * part.units.size();
+  return sum;
 }
 
 }  // namespace braid::inline program

@@ -21,9 +21,14 @@ std::vector<MessagePart> kept_parts(const std::vector<TensorKind>& kinds, int64_
                                     const ParamLayout& from, const ParamLayout& to,
                                     DeviceId device);
 
-// Whether everything that the device holds under `to` it holds under `from`, each slice inside of
-// one slice: then `to` may be views of `from`.
-bool contains_layout(const std::vector<TensorKind>& kinds, int64_t layers, const ParamLayout& from,
-                     const ParamLayout& to, DeviceId device);
+// Of that the tensors whose slice is the same under both, which may be one memory. Where tensor
+// parallelism cuts differently these are the tensors that it does not cut: matrices that lie in one
+// block (queries beside keys) are the same as a whole or not.
+std::vector<MessagePart> alike_parts(const std::vector<TensorKind>& kinds, int64_t layers,
+                                     const ParamLayout& from, const ParamLayout& to,
+                                     DeviceId device);
+
+// Over all layers.
+int64_t elements_of(const std::vector<MessagePart>& parts);
 
 }  // namespace braid::inline program

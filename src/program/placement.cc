@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <set>
 
+#include "base/contains.h"
 #include "plan/validate.h"
 
 namespace braid::inline program {
@@ -96,6 +97,11 @@ bool is_trained(const Graph& graph, const RoleId& role) {
 bool stays_resident(const WeightCopy& copy, const PlanningProblem& problem) {
   return copy.home || !changes(problem.graph, copy.role) ||
          model_of(problem, copy.role).trainable.lora;
+}
+
+bool lends_memory(const Program& program, const WeightCopy& home, const WeightCopy& copy) {
+  const bool rests = contains(program.states, RoleState{home.role, false});
+  return !home.layout.sharded && !copy.layout.sharded && !rests;
 }
 
 CallId home_call(const Graph& graph, const RoleId& role) {

@@ -24,6 +24,11 @@ CallId producer_of(const Graph& graph, const std::string& field);
 // Whether the copy stays on its devices: home copies, and others of weights that never change as a
 // whole (frozen roles, adapters over frozen weights).
 bool stays_resident(const WeightCopy& copy, const PlanningProblem& problem);
+// Whether what a copy holds as the home copy of its role does (alike_parts()) is the home copy's
+// memory: neither is slices (ZeRO-3), and the home copy never rests on the host. A copy is used
+// only between its filling and the next change of the weights (program/verify_weights.h), so both
+// have the same values while somebody reads them. REQUIRES: a reallocation makes the copy.
+bool lends_memory(const Program& program, const WeightCopy& home, const WeightCopy& copy);
 // Whether a train step has the role; changes() of dataflow/graph.h counts roles that follow too.
 bool is_trained(const Graph& graph, const RoleId& role);
 

@@ -6,6 +6,7 @@
 #include "batching/cache_pages.h"
 #include "pricing/memory.h"
 #include "program/local_parts.h"
+#include "program/placement.h"
 #include "sim/step_prices.h"
 
 namespace braid::inline sim {
@@ -13,42 +14,8 @@ namespace {
 
 constexpr double kF32Bytes = 4;
 
-std::optional<size_t> index_in(const DeviceMesh& mesh, DeviceId device) {
-  const auto at = std::find(mesh.devices.begin(), mesh.devices.end(), device);
-  if (at == mesh.devices.end()) return std::nullopt;
-  return static_cast<size_t>(at - mesh.devices.begin());
-}
-
 GridPosition position_in(const ParamLayout& layout, size_t index) {
   return grid_position(layout_grid(layout), index);
-}
-
-// Whether one of the runs holds a layer.
-bool holds(const std::vector<Interval>& runs, int64_t layer) {
-  return std::any_of(runs.begin(), runs.end(),
-                     [&](const Interval& run) { return run.begin <= layer && layer < run.end; });
-}
-
-// Elements of `copy` on a device that are not a part of what it holds under `home` already.
-double new_elements(const std::vector<TensorKind>& kinds, int64_t layers, const ParamLayout& copy,
-                    const ParamLayout& home, DeviceId device) {
-  const auto index = index_in(copy.mesh, device), home_index = index_in(home.mesh, device);
-  const GridPosition at = position_in(copy, *index);
-  double sum = 0;
-  for (const TensorKind& kind : kinds) {
-    const Interval wanted = held_elements(kind, copy, at);
-    std::vector<Interval> home_runs;
-    if (home_index) {
-      const GridPosition there = position_in(home, *home_index);
-      const Interval held = held_elements(kind, home, there);
-      if (held.begin <= wanted.begin && wanted.end <= held.end)
-        home_runs = held_layers(kind, home, layers, there.stage);
-    }
-    for (const Interval& run : held_layers(kind, copy, layers, at.stage))
-      for (int64_t layer = run.begin; layer < run.end; ++layer)
-        if (!holds(home_runs, layer)) sum += static_cast<double>(wanted.size());
-  }
-  return sum;
 }
 
 // The first instruction of a call on a rank that is no communication.
@@ -97,7 +64,7 @@ bool StepPrices::lives_on_host(const RoleState& state) const {
 
 double StepPrices::state_bytes(const RoleState& state, DeviceId device) const {
   const ParamLayout& layout = program_.copies[home_copy(state.role)].layout;
-  const auto index = index_in(layout.mesh, device);
+  const auto index = place_in_mesh(layout, device);
   if (!index) return 0;
   const CallCost& cost = home_cost(state.role);
   return state.optimizer ? cost.optimizer_bytes(position_in(layout, *index).stage)
@@ -110,7 +77,7 @@ double StepPrices::moved_bytes(const Instruction& move, DeviceId device) const {
   const double all = state_bytes(state, device);
   if (move.layers.size() <= 0) return all;
   const ParamLayout& layout = program_.copies[home_copy(state.role)].layout;
-  const auto index = index_in(layout.mesh, device);
+  const auto index = place_in_mesh(layout, device);
   const RoleModel& model = model_of(problem_, state.role);
   const RoleSpec* spec = find_role(program_.graph, state.role);
   const GridPosition at = position_in(layout, *index);
@@ -132,14 +99,18 @@ double StepPrices::moved_bytes(const Instruction& move, DeviceId device) const {
 
 double StepPrices::copy_bytes(int32_t index, DeviceId device) const {
   const WeightCopy& copy = program_.copies[index];
-  if (borrows_memory(copy) || !index_in(copy.layout.mesh, device)) return 0;
+  if (borrows_memory(copy) || !place_in_mesh(copy.layout, device)) return 0;
   const RoleModel& model = model_of(problem_, copy.role);
   if (copy.home) return state_bytes({copy.role, false}, device);
   const RoleSpec* spec = find_role(program_.graph, copy.role);
   const auto kinds = tensor_kinds(model.size, spec);
-  const ParamLayout& home = program_.copies[home_copy(copy.role)].layout;
-  return new_elements(kinds, model.size.layers, copy.layout, home, device) *
-         widths_of(model.precision).weight;
+  const WeightCopy& home = program_.copies[home_copy(copy.role)];
+  const int64_t layers = model.size.layers;
+  int64_t elements =
+      elements_of(held_parts(kinds, layers, copy.layout, *place_in_mesh(copy.layout, device)));
+  if (!stays_resident(copy, problem_) && lends_memory(program_, home, copy))
+    elements -= elements_of(alike_parts(kinds, layers, home.layout, copy.layout, device));
+  return static_cast<double>(elements) * widths_of(model.precision).weight;
 }
 
 bool StepPrices::comes_for_calls(const RoleId& role) const {
@@ -155,7 +126,7 @@ void StepPrices::add_base_memory() {
     for (size_t i = 0; i < program_.copies.size(); ++i) {
       const WeightCopy& copy = program_.copies[i];
       if (!stays_resident(copy, problem_)) continue;
-      if (!(copy.home && (lives_on_host({copy.role, false}) || comes_for_calls(copy.role))))
+      if (!(copy.home && lives_on_host({copy.role, false})) && !comes_for_calls(copy.role))
         base_[rank][copy.home ? MemoryOwner::kWeights : MemoryOwner::kCopies] +=
             copy_bytes(static_cast<int32_t>(i), device);
       if (copy.home && model_of(problem_, copy.role).keeps_average)

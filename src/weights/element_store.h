@@ -5,9 +5,6 @@
 #include <ATen/core/Tensor.h>
 
 #include <cstdint>
-#include <map>
-#include <utility>
-#include <vector>
 
 #include "program/layout.h"
 
@@ -29,42 +26,6 @@ class ElementStore {
                     const at::Tensor& to) const = 0;
   virtual void write(int32_t kind, int64_t layer, const Interval& elements,
                      const at::Tensor& from) = 0;
-};
-
-// Each layer's slice of a kind in one flat tensor.
-class FlatStore : public ElementStore {
- public:
-  // Allocates, uninitialized, what the device at a place of the layout's mesh holds.
-  FlatStore(const std::vector<TensorKind>& kinds, int64_t layers, const ParamLayout& layout,
-            size_t mesh_index, const at::TensorOptions& options);
-
-  // What a layout gives the device where `held` contains all of it: views, nothing is copied.
-  static FlatStore view_of(const FlatStore& held, const std::vector<TensorKind>& kinds,
-                           int64_t layers, const ParamLayout& layout, size_t mesh_index);
-
-  at::TensorOptions options() const override { return options_; }
-  at::Tensor span(int32_t kind, int64_t layer, const Interval& elements) const override;
-  void read(int32_t kind, int64_t layer, const Interval& elements,
-            const at::Tensor& to) const override;
-  void write(int32_t kind, int64_t layer, const Interval& elements,
-             const at::Tensor& from) override;
-
-  // Calls visit(kind, layer, held elements, tensor) for everything held.
-  template <typename Visit>
-  void each(const Visit& visit) const {
-    for (const auto& [key, slice] : slices_)
-      visit(key.first, key.second, slice.elements, slice.values);
-  }
-
- private:
-  FlatStore() = default;
-  struct Slice {
-    Interval elements;
-    at::Tensor values;
-  };
-
-  at::TensorOptions options_ = at::kFloat;
-  std::map<std::pair<int32_t, int64_t>, Slice> slices_;
 };
 
 }  // namespace braid::inline weights

@@ -2,6 +2,8 @@
 
 #include <ATen/core/grad_mode.h>
 
+#include <algorithm>
+
 #include "base/text.h"
 
 namespace braid::inline weights {
@@ -68,6 +70,14 @@ void ModelStore::write(int32_t kind, int64_t layer, const Interval& elements,
   const at::NoGradGuard no_grad;
   each_rectangle(kind, layer, elements, [&](const at::Tensor& part, int64_t begin) {
     part.copy_(from.narrow(0, begin - elements.begin, part.numel()).view(part.sizes()));
+  });
+}
+
+bool ModelStore::is_alias_of(const ModelStore& other, int32_t kind, int64_t layer,
+                             const Interval& elements) const {
+  const std::vector<TensorRegion> regions = tensor_regions(map_, kind, layer, elements);
+  return std::all_of(regions.begin(), regions.end(), [&](const TensorRegion& region) {
+    return held_.at(region.tensor).values.is_alias_of(other.held_.at(region.tensor).values);
   });
 }
 

@@ -22,6 +22,9 @@ class ModelStore : public ElementStore {
             const at::Tensor& to) const override;
   void write(int32_t kind, int64_t layer, const Interval& elements,
              const at::Tensor& from) override;
+  // Whether the elements are the same memory in both.
+  bool is_alias_of(const ModelStore& other, int32_t kind, int64_t layer,
+                   const Interval& elements) const;
 
  private:
   struct Held {

@@ -43,12 +43,6 @@ std::vector<Message> of_layer(const std::vector<Message>& messages,
   return out;
 }
 
-int64_t elements_of(const std::vector<MessagePart>& parts) {
-  int64_t sum = 0;
-  for (const MessagePart& part : parts) sum += part.layers.size() * part.units.size();
-  return sum;
-}
-
 // Units of a model that one layer is in.
 std::vector<int64_t> units_of(const ModelInstance& instance, int64_t layer) {
   int64_t before = 0;  // layers that the model holds
@@ -92,8 +86,16 @@ class StartedMove::Mover {
  private:
   bool sharded() const { return move_.from.layout.sharded || move_.to.layout.sharded; }
 
+  // What this rank has itself and copies: that of which the target has the source's memory is
+  // there.
   std::vector<MessagePart> kept_here() const {
-    return kept_parts(kinds_, layers_, move_.from.layout, move_.to.layout, self_);
+    std::vector<MessagePart> out;
+    for (const MessagePart& part :
+         kept_parts(kinds_, layers_, move_.from.layout, move_.to.layout, self_))
+      for (int64_t layer = part.layers.begin; layer < part.layers.end; ++layer)
+        if (!writes_->is_alias_of(*reads_, part.item, layer, part.units))
+          out.push_back({part.item, {layer, layer + 1}, part.units});
+    return out;
   }
 
   ReallocateOptions options() const {

@@ -119,9 +119,15 @@ Status RankModels::load_models() {
 }
 
 Status RankModels::load_copy(int32_t copy, CallId call) {
-  const RoleSpec* spec = find_role(program_.graph, program_.copies[copy].role);
+  const WeightCopy& wanted = program_.copies[copy];
+  const RoleSpec* spec = find_role(program_.graph, wanted.role);
+  const auto home = roles_.find(wanted.role.value);
+  const bool lends =
+      home != roles_.end() && lends_memory(program_, program_.copies[home_of(wanted.role)], wanted);
+  const auto* const lender =
+      lends ? dynamic_cast<const Decoder*>(home->second.model.get()) : nullptr;
   BRAID_ASSIGN(copies_[copy].instance,
-               load_role_copy(as_moved(program_.graph, *spec), config_, part_of(call))
+               load_role_copy(as_moved(program_.graph, *spec), config_, part_of(call), lender)
                    .at(cat("role ", spec->role)));
   return ok_status();
 }

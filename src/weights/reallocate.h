@@ -93,9 +93,10 @@ class ReallocationRun {
 };
 
 // One rank's side: `from` holds its slices under the old layout, `to` takes those under the new one
-// (null where the rank has no place in it); `kept` is kept_parts() of the rank, empty where `to` is
-// a view of `from`. Ranks are device numbers of the plan. Pieces that lie in one run of memory
-// travel without a copy. kDeadline, kUnavailable: a message failed; `to` is then incomplete.
+// (null where the rank has no place in it); `kept` is what the rank copies itself, kept_parts() but
+// for what is one memory in both. Ranks are device numbers of the plan. Pieces that lie in one run
+// of memory travel without a copy. kDeadline, kUnavailable: a message failed; `to` is then
+// incomplete.
 Result<ReallocateReport> reallocate(const std::vector<Message>& messages,
                                     const std::vector<MessagePart>& kept, const ElementStore* from,
                                     ElementStore* to, Communicator& group,

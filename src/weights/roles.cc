@@ -156,7 +156,7 @@ Result<ModelInstance> load_role(const RoleSpec& spec, const Config& config, cons
 }  // namespace
 
 Result<ModelInstance> load_role_copy(const RoleSpec& spec, const Config& config,
-                                     const ModelPart& part) {
+                                     const ModelPart& part, const Decoder* lender) {
   ModelInstance copy;
   BRAID_ASSIGN(ModelOptions options, model_options(config));
   BRAID_ASSIGN(const Origin origin, role_origin(config, spec.role.value));
@@ -175,7 +175,7 @@ Result<ModelInstance> load_role_copy(const RoleSpec& spec, const Config& config,
   BRAID_ASSIGN(const ModelSpec architecture,
                origin_spec(origin, spec.scalar_head, spec.value_head));
   BRAID_TRY(Decoder::validate_options(architecture, options));
-  copy.model = std::make_unique<Decoder>(architecture, options);
+  copy.model = std::make_unique<Decoder>(architecture, options, lender);
   if (part.weights != nullptr) cut_weights(part, *copy.model, false, copy);
   return copy;
 }

@@ -31,9 +31,10 @@ Result<Roles> load_roles(const Config& config, const Graph& graph,
                          const std::map<std::string, ModelPart>& parts = {});
 
 // One more copy of a role's weights, which is not trained. The part of a frozen role is loaded,
-// that of one which the run changes is uninitialized.
+// that of one which the run changes is uninitialized, but for what `lender` (null: nobody) holds
+// alike: that is its memory.
 Result<ModelInstance> load_role_copy(const RoleSpec& spec, const Config& config,
-                                     const ModelPart& part);
+                                     const ModelPart& part, const Decoder* lender);
 
 // To be called before the weights of a trained role change: frozen roles that share them get a copy
 // of their own.

@@ -8,6 +8,7 @@
 
 #include <random>
 
+#include "models/size.h"
 #include "runs/job_testing.h"
 
 namespace braid {
@@ -67,6 +68,19 @@ class JobMemory : public JobRun {
       EXPECT_LE((tensor - right.at(name)).norm().item<double>(),
                 1e-5 * std::max(tensor.norm().item<double>(), 1e-4))
           << name;
+  }
+
+  // The quickstart's model, so much larger that its weights are most of what a job holds.
+  static std::string wide_model() {
+    const std::string file = path("wide.config.json");
+    Json config = *parse_json(
+        *read_file(cat(BRAID_SOURCE_DIR, "/examples/quickstart/model/config.json")), "");
+    config["hidden_size"] = 256;
+    config["intermediate_size"] = 704;
+    config["num_hidden_layers"] = 8;
+    EXPECT_TRUE(make_folder(folder_).ok());
+    EXPECT_TRUE(write_file_atomic(file, config.dump()).ok());
+    return file;
   }
 
   static double repeats(const std::string& name) {
@@ -179,6 +193,37 @@ TEST_F(JobMemory, RehearsedJobGivesTheSameBits) {
     EXPECT_EQ(metrics(plain), metrics(rehearsed));
     EXPECT_EQ(hashes(path(plain + "/export")), hashes(path(rehearsed + "/export")));
   }
+}
+
+// Bytes at the fullest moment of a step, on the rank with the most.
+struct Fullest {
+  double predicted = 0, measured = 0;
+};
+
+// A generation with all of the model on each rank holds a copy: under a training with stages half
+// of it is what the rank trains, under tensor parallelism it is memory of its own. What the jobs
+// hold differs by as much as what the plans predict; all else that generation has beside it is the
+// same in both, also what is priced roughly where nothing was profiled.
+TEST_F(JobMemory, CopyInAnotherLayoutTakesWhatWasPredicted) {
+  const std::string model = wide_model();
+  const auto fullest = [&](const std::string& name, const std::string& passes) {
+    const LayoutCase layout = {name, "grpo", "1x2", everywhere("grpo", "dp: 2", passes)};
+    finish(job_command(name, "grpo",
+                       {"model.config=" + model, "plan.file=" + write_plan(layout),
+                        "optim.actor.name=adamw", "optim.actor.lr=1e-4", "train.total_steps=2"}));
+    const Json predicted = *parse_json(*read_file(path(name + "/predicted.json")), "");
+    Fullest out;
+    for (const Json& rank : predicted["ranks"]) {
+      out.predicted = std::max(out.predicted, rank["predicted_bytes"].get<double>());
+      out.measured = std::max(out.measured, rank["measured_bytes"].get<double>());
+    }
+    return out;
+  };
+  const Fullest stages = fullest("m-copy-pp2", "pp: 2"), slices = fullest("m-copy-tp2", "tp: 2");
+  const double whole =
+      4.0 * static_cast<double>(total_params(*parse_hf_config(*read_file(model), model)));
+  EXPECT_NEAR((slices.predicted - stages.predicted) / whole, 0.5, 0.05);
+  EXPECT_NEAR((slices.measured - stages.measured) / whole, 0.5, 0.05);
 }
 
 // Not even the models fit: one message that speaks of them.
