@@ -6,8 +6,8 @@
 #include "braid/command_list.h"
 #include "braid/engine_start.h"
 #include "braid/program.h"
+#include "comm/transfer_audit.h"
 #include "device/tensor_memory.h"
-#include "passes/transfer_check.h"
 
 int main(int argc, char** argv) {
   // What the libraries read when they are loaded must stand before. Where `braid` did not set it,

@@ -35,12 +35,6 @@ int32_t pass_channel(const Op& op, bool beside) {
   return static_cast<int32_t>(op.channel) + (beside ? kBesideAnother : 0);
 }
 
-bool is_pass_channel(int32_t channel) {
-  const auto of_one =
-      static_cast<Channel>(channel < kBesideAnother ? channel : channel - kBesideAnother);
-  return of_one == Channel::kActivations || of_one == Channel::kGradients;
-}
-
 bool ModelPass::runs(OpKind kind) {
   return kind == OpKind::kForward || kind == OpKind::kBackward || kind == OpKind::kLoss ||
          kind == OpKind::kSend || kind == OpKind::kReceive;

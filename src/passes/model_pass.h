@@ -54,8 +54,6 @@ class PassEnds {
 // The channel of a message between stages; `beside`: its call runs beside another, whose own
 // messages travel apart.
 int32_t pass_channel(const Op& op, bool beside);
-// Whether it is one of those.
-bool is_pass_channel(int32_t channel);
 
 class ModelPass {
  public:

@@ -7,6 +7,7 @@
 #include "base/status.h"
 #include "models/family.h"
 #include "models/flat_layout.h"
+#include "program/listed_messages.h"
 #include "program/tensor_exchanges.h"
 
 namespace braid::inline program {
@@ -123,6 +124,10 @@ class HeldTensors {
     const std::vector<LayerFlow> flows = layer_flows(body, trained_parts(model_));
     for (size_t i = 0; i < flows.size(); ++i)
       if (forward || flows[i].output) units.push_back(first_unit(body) + static_cast<int64_t>(i));
+    return brought(units);
+  }
+  // Of units of the model; those of a layer, or of its ends.
+  std::vector<FlatBucket> brought(const std::vector<int64_t>& units) const {
     std::vector<FlatBucket> out;
     for (const int64_t unit : units) {
       for (const FlatBucket& bucket : gradients())
@@ -131,6 +136,13 @@ class HeldTensors {
         if (bucket.number == unit) out.push_back(bucket);
     }
     return out;
+  }
+  std::vector<int64_t> units_of_layer(int64_t layer) const {
+    if (layer == kEndsOfModel) return {0, last_unit()};
+    for (const OpBody& body : ops_.bodies)
+      if (body.layers.begin <= layer && layer < body.layers.end)
+        return {first_unit(body) + layer - body.layers.begin};
+    return {};
   }
 
   int64_t ranks() const { return ranks_; }
@@ -222,6 +234,11 @@ class HeldTensors {
   std::vector<int64_t> numbers_;  // of the trained ones
 };
 
+int64_t weight_bytes(const CallFrame& frame) {
+  const auto& precision = frame.where->strategy.precision;
+  return static_cast<int64_t>((precision ? widths_of(*precision) : frame.model->widths).gathered);
+}
+
 class TransferLister {
  public:
   TransferLister(const CallFrame& frame, const CallTensors& tensors, const Expansion& ops)
@@ -260,10 +277,6 @@ class TransferLister {
   }
 
  private:
-  static int64_t weight_bytes(const CallFrame& frame) {
-    const auto& precision = frame.where->strategy.precision;
-    return static_cast<int64_t>((precision ? widths_of(*precision) : frame.model->widths).gathered);
-  }
   static int64_t whole(double bytes) { return std::llround(bytes); }
 
   void add(const ListedTransfer& transfer) {
@@ -349,6 +362,16 @@ CallTensors call_tensors(const ModelSpec& spec, bool trained, const CallAdapters
 std::vector<ListedTransfer> transfers_of(const CallFrame& frame, const CallTensors& tensors,
                                          const Expansion& ops, const Op& op, const OpRows& rows) {
   return TransferLister(frame, tensors, ops).list(tensors, op, rows);
+}
+
+std::vector<int64_t> gathers_of_layer(const CallFrame& frame, const CallTensors& tensors,
+                                      const Expansion& ops, int64_t layer) {
+  HeldTensors held(frame, tensors, ops);
+  held.list(tensors);
+  std::vector<int64_t> out;
+  for (const FlatBucket& bucket : held.brought(held.units_of_layer(layer)))
+    out.push_back(bucket.padded * weight_bytes(frame));
+  return out;
 }
 
 }  // namespace braid

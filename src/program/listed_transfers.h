@@ -55,4 +55,9 @@ struct OpRows {
 std::vector<ListedTransfer> transfers_of(const CallFrame& frame, const CallTensors& tensors,
                                          const Expansion& ops, const Op& op, const OpRows& rows);
 
+// Bytes of the all-gathers that bring the weights of a layer together where ranks of a call have
+// slices of them (ZeRO-3); of the ends of the model for kEndsOfModel.
+std::vector<int64_t> gathers_of_layer(const CallFrame& frame, const CallTensors& tensors,
+                                      const Expansion& ops, int64_t layer);
+
 }  // namespace braid

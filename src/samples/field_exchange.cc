@@ -14,7 +14,6 @@
 namespace braid::inline samples {
 namespace {
 
-constexpr int32_t kFieldChannel = 0;
 constexpr int32_t kAtOnce = -1;  // in no exchange of the program
 
 int64_t sum_of(const std::vector<int64_t>& sizes, const Rows& rows) {

@@ -15,6 +15,9 @@
 
 namespace braid::inline samples {
 
+// Of the messages that bring fields, in the group of all ranks.
+inline constexpr int32_t kFieldChannel = 0;
+
 class FieldExchange {
  public:
   // `everyone` is the group of all ranks of the job, or null for a job of one rank. REQUIRES: both
@@ -29,6 +32,8 @@ class FieldExchange {
   void begin();
   // The account, which other ranks' exchanges change too.
   FieldHoldings& holdings() { return holdings_; }
+  // Numbers that each row has of a field.
+  std::vector<int64_t> value_counts(const Field& field) const;
   // All ranks have all rows of a field.
   void note_everywhere(const std::string& field);
 
@@ -66,7 +71,6 @@ class FieldExchange {
   at::Tensor packed(const Field& field, const Rows& rows) const;
   at::Tensor room(const Field& field, const Rows& rows) const;
   Status put(const Field& field, const Rows& rows, const at::Tensor& values);
-  std::vector<int64_t> value_counts(const Field& field) const;
 
   Communicator* everyone_;
   SampleStore& store_;

@@ -1,7 +1,11 @@
 #include "session/field_account.h"
 
+#include <numeric>
 #include <string>
 #include <vector>
+
+#include "base/text.h"
+#include "program/listed_messages.h"
 
 namespace braid::inline session {
 namespace {
@@ -53,10 +57,16 @@ Status FieldAccount::begin_exchange(int32_t entry, int64_t step) {
   const Exchange& exchange = program_.exchanges[entry];
   note_written(exchange.producer, step, exchange.part);
   const std::vector<SampleRows> needed = rows_.read_by_rank(exchange.consumer, step, exchange.part);
-  for (const std::string& name : exchange.fields) {
-    const Field& field = field_of(program_.graph, name);
-    exchange_.start(entry, field, exchange_.moves(field, needed, exchange.members));
+  TransferAudit audit = TransferAudit::begin();
+  if (audit.on()) audit.expect(listed(exchange, needed));
+  {
+    const TransferAudit::Counting counting(audit);
+    for (const std::string& name : exchange.fields) {
+      const Field& field = field_of(program_.graph, name);
+      exchange_.start(entry, field, exchange_.moves(field, needed, exchange.members));
+    }
   }
+  audit.settle(cat("exchange ", entry));
   accounted_ = entry + 1;
   return ok_status();
 }
@@ -67,13 +77,48 @@ void FieldAccount::note_shared(int32_t entry, int64_t step) {
 }
 
 Status FieldAccount::share(const Exchange& shared, int64_t step) {
-  if (exchange_.ranks() > 1) note_written(shared.producer, step);
-  for (const std::string& name : shared.fields) {
-    const Field& field = field_of(program_.graph, name);
-    BRAID_TRY(field.type == FieldType::kCount ? exchange_.share_counts(field)
-                                              : exchange_.share(field));
+  if (exchange_.ranks() == 1) return ok_status();
+  note_written(shared.producer, step);
+  TransferAudit audit = TransferAudit::begin();
+  if (audit.on()) {
+    SampleRows all(rows_.samples());
+    std::iota(all.begin(), all.end(), 0);
+    audit.expect(listed(shared, std::vector<SampleRows>(exchange_.ranks(), all)));
   }
+  {
+    const TransferAudit::Counting counting(audit);
+    for (const std::string& name : shared.fields) {
+      const Field& field = field_of(program_.graph, name);
+      BRAID_TRY(field.type == FieldType::kCount ? exchange_.share_counts(field)
+                                                : exchange_.share(field));
+    }
+  }
+  audit.settle(cat("the share of ", program_.graph.calls[shared.producer.value].name));
   return ok_status();
+}
+
+// By the rule of exchanges on an account of its own. Each row has one first holder of a count, so
+// that a sum over all ranks is it.
+TransferCounts FieldAccount::listed(const Exchange& exchange,
+                                    const std::vector<SampleRows>& needed) const {
+  const DeviceId self{static_cast<int32_t>(exchange_.rank())};
+  FieldHoldings holdings = exchange_.holdings();
+  TransferCounts out;
+  for (const std::string& name : exchange.fields) {
+    const Field& field = field_of(program_.graph, name);
+    if (!holdings.knows(name)) continue;
+    if (exchange.shared() && field.type == FieldType::kCount) {
+      ++out[{Transfer::kAllReduce, "everyone", -1, -1, kCountBytes * rows_.samples()}];
+      continue;
+    }
+    const std::vector<int64_t> numbers = exchange_.value_counts(field);
+    const auto members = exchange.shared() ? std::vector<DeviceId>() : exchange.members;
+    for (const ListedMessage& message :
+         messages_of(holdings.bring(name, needed, numbers, members), numbers, self))
+      ++out[{message.kind == OpKind::kSend ? Transfer::kSend : Transfer::kReceive, "everyone",
+             message.peer.value, kFieldChannel, message.bytes}];
+  }
+  return out;
 }
 
 }  // namespace braid::inline session

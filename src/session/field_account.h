@@ -6,6 +6,7 @@
 #include <set>
 #include <utility>
 
+#include "comm/transfer_audit.h"
 #include "program/program.h"
 #include "samples/call_rows.h"
 #include "samples/field_exchange.h"
@@ -36,6 +37,8 @@ class FieldAccount {
   void account(int32_t entry, int64_t step);
   // Whether the samples of an exchange are those of this account.
   bool has_samples_of(const Exchange& exchange) const;
+  // What this rank sends and receives in an exchange, or a share, by the rows that ranks need.
+  TransferCounts listed(const Exchange& exchange, const std::vector<SampleRows>& needed) const;
 
   const Program& program_;
   CallRows& rows_;

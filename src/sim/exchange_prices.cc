@@ -3,12 +3,13 @@
 #include <algorithm>
 #include <array>
 #include <map>
+#include <numeric>
 #include <set>
+
+#include "program/listed_messages.h"
 
 namespace braid::inline sim {
 namespace {
-
-constexpr double kBytesPerNumber = 4;  // of the sample store
 
 // Follows the table of exchanges as the runtime does, over the samples of the step.
 class Walk {
@@ -32,8 +33,7 @@ class Walk {
     std::vector<std::array<double, 4>> busy(ranks, {0, 0, 0, 0});
     for (const std::string& name : entry.fields)
       for (const FieldMove& move : holdings_.bring(name, needed, sizes(name), entry.members)) {
-        double bytes = 0;
-        for (const int32_t row : move.rows) bytes += kBytesPerNumber * double(sizes_[row]);
+        const auto bytes = static_cast<double>(bytes_of(move, sizes_));
         if (bytes == 0) continue;
         const LinkTime time = link_(DeviceId{move.from}, DeviceId{move.to}, bytes);
         const bool network = time.link == LinkKind::kNetwork;
@@ -50,10 +50,13 @@ class Walk {
 
   // Bytes of a share: each of its fields of each sample.
   double shared_bytes(const Exchange& entry) {
-    double numbers = 0;
-    for (const std::string& name : entry.fields)
-      for (const int64_t size : sizes(name)) numbers += static_cast<double>(size);
-    return kBytesPerNumber * numbers;
+    int64_t bytes = 0;
+    for (const std::string& name : entry.fields) {
+      const std::vector<int64_t>& numbers = sizes(name);
+      bytes += std::accumulate(numbers.begin(), numbers.end(), int64_t{0}) *
+               (field_of(name).type == FieldType::kCount ? kCountBytes : kNumberBytes);
+    }
+    return static_cast<double>(bytes);
   }
 
  private:
@@ -76,16 +79,17 @@ class Walk {
 
   // Numbers that each sample of the step has of a field.
   const std::vector<int64_t>& sizes(const std::string& name) {
-    const Field* field = nullptr;
+    const Field& field = field_of(name);
+    const bool prompts = field.shape == FieldShape::kPerSample && field.type == FieldType::kTokens;
+    sizes_ = prompts ? lengths_.prompt : lengths_.response;
+    if (!prompts && field.shape == FieldShape::kPerSample) sizes_.assign(sizes_.size(), 1);
+    return sizes_;
+  }
+  const Field& field_of(const std::string& name) const {
     for (const Call& call : program_.graph.calls)
       for (const Field& written : call.writes)
-        if (written.name == name) field = &written;
-    BRAID_CHECK(field != nullptr, "an exchange has fields of the graph");
-    const bool prompts =
-        field->shape == FieldShape::kPerSample && field->type == FieldType::kTokens;
-    sizes_ = prompts ? lengths_.prompt : lengths_.response;
-    if (!prompts && field->shape == FieldShape::kPerSample) sizes_.assign(sizes_.size(), 1);
-    return sizes_;
+        if (written.name == name) return written;
+    BRAID_CHECK(false, "an exchange has fields of the graph");
   }
 
   const Program& program_;

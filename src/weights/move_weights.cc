@@ -15,34 +15,6 @@
 namespace braid::inline weights {
 namespace {
 
-constexpr int64_t kEnds = -1;  // in the place of a layer: the ends of the model
-
-// What of the parts is of one layer.
-std::vector<MessagePart> of_layer(const std::vector<MessagePart>& parts,
-                                  const std::vector<TensorKind>& kinds, int64_t layer) {
-  std::vector<MessagePart> out;
-  for (const MessagePart& part : parts) {
-    const TensorKind& kind = kinds[part.item];
-    const bool end = kind.layer_begin == kind.layer_end;
-    if (end && layer == kEnds) out.push_back(part);
-    if (!end && part.layers.begin <= layer && layer < part.layers.end)
-      out.push_back({part.item, {layer, layer + 1}, part.units});
-  }
-  return out;
-}
-
-std::vector<Message> of_layer(const std::vector<Message>& messages,
-                              const std::vector<TensorKind>& kinds, int64_t layer) {
-  std::vector<Message> out;
-  for (const Message& message : messages) {
-    std::vector<MessagePart> parts = of_layer(message.parts, kinds, layer);
-    if (parts.empty()) continue;
-    out.push_back(message);
-    out.back().parts = std::move(parts);
-  }
-  return out;
-}
-
 // Units of a model that one layer is in.
 std::vector<int64_t> units_of(const ModelInstance& instance, int64_t layer) {
   int64_t before = 0;  // layers that the model holds
@@ -50,7 +22,7 @@ std::vector<int64_t> units_of(const ModelInstance& instance, int64_t layer) {
     if (layer >= range.begin && layer < range.end) return {before + layer - range.begin + 1};
     before += range.end - range.begin;
   }
-  return layer == kEnds ? std::vector<int64_t>{0, before + 1} : std::vector<int64_t>{};
+  return layer == kEndsOfModel ? std::vector<int64_t>{0, before + 1} : std::vector<int64_t>{};
 }
 
 }  // namespace
@@ -78,8 +50,8 @@ class StartedMove::Mover {
   Status finish() {
     if (whole_) return whole_->finish();
     const auto all_kept = kept_here();
-    for (int64_t layer = kEnds; layer < layers_; ++layer)
-      BRAID_TRY(run_layer(layer, of_layer(all_kept, kinds_, layer)));
+    for (int64_t layer = kEndsOfModel; layer < layers_; ++layer)
+      BRAID_TRY(run_layer(layer, parts_of_layer(all_kept, kinds_, layer)));
     return ok_status();
   }
 
@@ -117,7 +89,7 @@ class StartedMove::Mover {
       for (const int64_t unit : units_of(*move_.source, layer)) BRAID_TRY(from->gather(unit));
     if (to != nullptr)
       for (const int64_t unit : units_of(*move_.target, layer)) BRAID_TRY(make_room(*to, unit));
-    BRAID_TRY(send(of_layer(move_.messages, kinds_, layer), kept));
+    BRAID_TRY(send(messages_of_layer(move_.messages, kinds_, layer), kept));
     if (to != nullptr) BRAID_TRY(share(layer));
     if (from != nullptr)
       for (const int64_t unit : units_of(*move_.source, layer)) from->leave(unit);
@@ -137,7 +109,7 @@ class StartedMove::Mover {
   std::vector<MessagePart> held(int64_t rank, int64_t layer) const {
     const auto place = place_in_mesh(move_.to.layout, DeviceId{static_cast<int>(rank)});
     BRAID_CHECK(place.has_value(), "a rank of the target's group is in its mesh");
-    return of_layer(held_parts(kinds_, layers_, move_.to.layout, *place), kinds_, layer);
+    return parts_of_layer(held_parts(kinds_, layers_, move_.to.layout, *place), kinds_, layer);
   }
 
   // Slices as the program cuts them become whole tensors on each of the ranks that share them,

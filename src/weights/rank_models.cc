@@ -1,6 +1,7 @@
 #include "weights/rank_models.h"
 
 #include <algorithm>
+#include <optional>
 #include <set>
 #include <utility>
 
@@ -11,6 +12,7 @@
 #include "program/local_parts.h"
 #include "program/placement.h"
 #include "weights/follow.h"
+#include "weights/move_audit.h"
 #include "weights/move_weights.h"
 #include "weights/roles.h"
 #include "weights/tensor_messages.h"
@@ -181,7 +183,8 @@ Status RankModels::begin_move(int32_t entry) {
   if (takes && copies_.count(reallocation.copy) == 0) BRAID_TRY(load_copy(reallocation.copy, user));
   for (const auto& [state, resting] : states_)
     if (program_.states[state] == RoleState{to.role, false}) load(state);
-  OpenMove open{entry, to.role, takes ? &copies_.at(reallocation.copy) : nullptr, nullptr};
+  OpenMove open{entry, to.role, takes ? &copies_.at(reallocation.copy) : nullptr, nullptr,
+                TransferAudit::begin()};
   ModelInstance* source = gives ? &roles_.at(to.role.value) : nullptr;
   const ModelInstance& known = source != nullptr ? *source : open.target->instance;
   WeightMove move{from, to, reallocation.messages, map_of(to.role, known.model->spec())};
@@ -192,7 +195,22 @@ Status RankModels::begin_move(int32_t entry) {
   if (takes) move.holders = groups(user).weights;
   open.move = std::make_unique<StartedMove>(move, self());
   moves_.push_back(std::move(open));
-  return moves_.back().move->start().at(cat("weights of ", to.role));
+  OpenMove& begun = moves_.back();
+  expect_listed(begun);
+  const TransferAudit::Counting counting(begun.audit);
+  return begun.move->start().at(cat("weights of ", to.role));
+}
+
+void RankModels::expect_listed(OpenMove& open) const {
+  if (!open.audit.on()) return;
+  std::optional<SideOfMove> source, target;
+  if (const auto home = homes_.find(open.role.value); home != homes_.end())
+    source.emplace(home->second, groups(home->second), roles_.at(open.role.value));
+  const CallId user = user_of(program_.reallocations[open.entry].copy);
+  if (open.target != nullptr) target.emplace(user, groups(user), open.target->instance);
+  open.audit.expect(
+      listed_of_reallocation(program_, open.entry, self(), kFirstWeightChannel + open.entry,
+                             source ? &*source : nullptr, target ? &*target : nullptr));
 }
 
 // One that shares out sequences, if there is one: a generation runs on its model all the same.
@@ -222,8 +240,12 @@ Status RankModels::begin_reallocation(int32_t entry) {
 
 Status RankModels::finish(OpenMove& open) {
   if (!open.move) return ok_status();
-  BRAID_TRY(open.move->finish().at(cat("weights of ", open.role)));
+  {
+    const TransferAudit::Counting counting(open.audit);
+    BRAID_TRY(open.move->finish().at(cat("weights of ", open.role)));
+  }
   open.move.reset();
+  open.audit.settle(cat("a reallocation of ", open.role));
   if (open.target == nullptr) return ok_status();
   open.target->instance.model->weights_changed();
   open.target->filled = true;

@@ -10,6 +10,7 @@
 #include <utility>
 #include <vector>
 
+#include "comm/transfer_audit.h"
 #include "comm/world.h"
 #include "config/options.h"
 #include "nn/decoder.h"
@@ -136,7 +137,9 @@ class RankModels {
     RoleId role;
     Copy* target = nullptr;             // null where this rank only gives
     std::unique_ptr<StartedMove> move;  // null once they are there
+    TransferAudit audit;
   };
+  void expect_listed(OpenMove& move) const;
   Status finish(OpenMove& move);
   OpenMove* open_move(int32_t entry);  // null: it has not begun
   std::list<OpenMove> moves_;          // in the program's order

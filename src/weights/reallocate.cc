@@ -10,51 +10,23 @@
 #include "host/work_section.h"
 
 namespace braid::inline weights {
-namespace {
-
-// Pieces of at least so many bytes travel alone, from and into their places where those lie in one
-// run; smaller ones of a message share a buffer. Both sides cut a message alike.
-constexpr int64_t kAlone_bytes = 64 << 10;
-
-}  // namespace
-
-std::vector<ReallocationRun::Transfer> ReallocationRun::transfers_of(const Message& message) const {
-  std::vector<Transfer> out(1, Transfer{&message, {}});
-  for (const MessagePart& part : message.parts)
-    for (int64_t layer = part.layers.begin; layer < part.layers.end; ++layer) {
-      const Piece piece{&part, layer};
-      if (piece.size() * item_bytes() >= kAlone_bytes) {
-        out.push_back({&message, {piece}});
-      } else {
-        out[0].pieces.push_back(piece);
-      }
-    }
-  if (out[0].pieces.empty()) out.erase(out.begin());
-  return out;
-}
-
-int64_t ReallocationRun::elements_of(const std::vector<Piece>& pieces) {
-  int64_t sum = 0;
-  for (const Piece& piece : pieces) sum += piece.size();
-  return sum;
-}
 
 // Calls visit(piece, its place in the buffer).
 template <typename Visit>
-void ReallocationRun::each_place(const std::vector<Piece>& pieces, const at::Tensor& buffer,
+void ReallocationRun::each_place(const std::vector<MessagePiece>& pieces, const at::Tensor& buffer,
                                  const Visit& visit) {
   int64_t offset = 0;
-  for (const Piece& piece : pieces) {
-    visit(piece, buffer.narrow(0, offset, piece.size()));
-    offset += piece.size();
+  for (const MessagePiece& piece : pieces) {
+    visit(piece, buffer.narrow(0, offset, piece.units.size()));
+    offset += piece.units.size();
   }
 }
 
 // The elements where they are one run of memory in the store, else undefined.
-at::Tensor ReallocationRun::whole_span(const std::vector<Piece>& pieces,
+at::Tensor ReallocationRun::whole_span(const std::vector<MessagePiece>& pieces,
                                        const ElementStore& store) {
   if (pieces.size() != 1) return {};
-  return store.span(pieces[0].part->item, pieces[0].layer, pieces[0].part->units);
+  return store.span(pieces[0].item, pieces[0].layer, pieces[0].units);
 }
 
 // In the plan's order, which is the same on all ranks: the earliest message that is not through is
@@ -66,7 +38,8 @@ ReallocationRun::ReallocationRun(const std::vector<Message>& messages, const Ele
   const int64_t self = group_.members()[group_.index()];
   for (const Message& message : messages)
     if (message.from.value == self || message.to.value == self)
-      for (Transfer& transfer : transfers_of(message)) left_.push_back(std::move(transfer));
+      for (auto& pieces : cut_message(message, item_bytes()))
+        left_.push_back({&message, std::move(pieces)});
 }
 
 Status ReallocationRun::start(const std::vector<MessagePart>& kept) {
@@ -140,8 +113,8 @@ void ReallocationRun::begin(Transfer transfer) {
     staged_bytes_ += next.data.numel() * item_bytes();
     report_.largest_staging_bytes = std::max(report_.largest_staging_bytes, staged_bytes_);
     if (sent)
-      each_place(next.pieces, next.data, [&](const Piece& piece, const at::Tensor& place) {
-        store.read(piece.part->item, piece.layer, piece.part->units, place);
+      each_place(next.pieces, next.data, [&](const MessagePiece& piece, const at::Tensor& place) {
+        store.read(piece.item, piece.layer, piece.units, place);
       });
   }
   const std::string name = cat("weights, slot ", message.slot, ", ", message.parts.size(),
@@ -160,8 +133,8 @@ Status ReallocationRun::finish_first() {
   staged_bytes_ -= first.data.numel() * item_bytes();
   if (!first.arrives) return {};
   const WorkSection section;
-  each_place(first.pieces, first.data, [&](const Piece& piece, const at::Tensor& place) {
-    to_->write(piece.part->item, piece.layer, piece.part->units, place);
+  each_place(first.pieces, first.data, [&](const MessagePiece& piece, const at::Tensor& place) {
+    to_->write(piece.item, piece.layer, piece.units, place);
   });
   return {};
 }

@@ -8,7 +8,7 @@
 
 #include "base/status.h"
 #include "comm/communicator.h"
-#include "program/reallocation.h"
+#include "program/listed_messages.h"
 #include "weights/element_store.h"
 
 namespace braid::inline weights {
@@ -45,30 +45,22 @@ class ReallocationRun {
   const ReallocateReport& report() const { return report_; }
 
  private:
-  // A part of one layer.
-  struct Piece {
-    const MessagePart* part = nullptr;
-    int64_t layer = 0;
-    int64_t size() const { return part->units.size(); }
-  };
   // What of a message travels together.
   struct Transfer {
     const Message* message = nullptr;
-    std::vector<Piece> pieces;
+    std::vector<MessagePiece> pieces;
   };
   struct UnderWay {
-    std::vector<Piece> pieces;
+    std::vector<MessagePiece> pieces;
     bool arrives = false;
     bool staged = false;
     at::Tensor data;
     Pending pending;
   };
 
-  std::vector<Transfer> transfers_of(const Message& message) const;
-  static int64_t elements_of(const std::vector<Piece>& pieces);
-  static at::Tensor whole_span(const std::vector<Piece>& pieces, const ElementStore& store);
+  static at::Tensor whole_span(const std::vector<MessagePiece>& pieces, const ElementStore& store);
   template <typename Visit>
-  static void each_place(const std::vector<Piece>& pieces, const at::Tensor& buffer,
+  static void each_place(const std::vector<MessagePiece>& pieces, const at::Tensor& buffer,
                          const Visit& visit);
 
   // Of the stores' dtype and device.

@@ -13,6 +13,7 @@
 #include "base/rng.h"
 #include "base/testing.h"
 #include "comm/rank_testing.h"
+#include "comm/transfer_audit.h"
 #include "host/file.h"
 #include "program/local_parts.h"
 #include "test_paths.h"
@@ -131,6 +132,33 @@ struct Pair {
   int64_t staging_bytes = 1LL << 30;
 };
 
+// The plan lists what was sent, of f32; without a message of this rank, or with one that is
+// shorter, it does not.
+void expect_listed(const std::vector<Message>& messages, const std::vector<TensorKind>& kinds,
+                   DeviceId self, const TransferCounts& sent) {
+  const ParamLayout whole;  // no slices: FlatStore has them as any other parts
+  const auto listed = [&](const std::vector<Message>& plan) {
+    TransferCounts out;
+    for (const ListedMessage& message : messages_of({whole, whole, plan, kinds, kLayers, 4}, self))
+      ++out[{message.kind == OpKind::kSend ? Transfer::kSend : Transfer::kReceive, "everyone",
+             message.peer.value, 3, message.bytes}];
+    return out;
+  };
+  EXPECT_EQ(transfer_differences(listed(messages), sent), "");
+  for (size_t i = 0; i < messages.size(); ++i) {
+    double elements = 0;
+    for (const MessagePart& part : messages[i].parts)
+      elements += static_cast<double>(part.layers.size() * part.units.size());
+    EXPECT_EQ(messages[i].bytes, 4 * elements) << "what is priced";
+    if (messages[i].from != self && messages[i].to != self) continue;
+    std::vector<Message> fewer = messages, shorter = messages;
+    fewer.erase(fewer.begin() + static_cast<int64_t>(i));
+    ++shorter[i].parts.back().units.begin;
+    for (const auto* plan : {&fewer, &shorter})
+      EXPECT_NE(transfer_differences(listed(*plan), sent), "") << i;
+  }
+}
+
 void expect_reallocated(World& world, const Pair& pair) {
   Communicator& all = **world.everyone();
   const DeviceId self{static_cast<int32_t>(world.global_rank())};
@@ -153,9 +181,14 @@ void expect_reallocated(World& world, const Pair& pair) {
     after = std::make_unique<FlatStore>(kinds, pair.to, *place);
   }
   all.reset_traffic();
-  const auto report = reallocate(messages, kept, before.get(), after.get(), all,
-                                 {.channel = 3, .staging_bytes = pair.staging_bytes});
+  TransferCounts sent;
+  auto report = [&] {
+    const TransferWatch watch(&sent);
+    return reallocate(messages, kept, before.get(), after.get(), all,
+                      {.channel = 3, .staging_bytes = pair.staging_bytes});
+  }();
   ASSERT_TRUE(report.ok()) << report.status().message();
+  expect_listed(messages, kinds, self, sent);
   if (after != nullptr)
     after->each([](int32_t kind, int64_t layer, const Interval& elements, const at::Tensor& got) {
       EXPECT_TRUE(at::equal(got, values_of(kind, layer, elements))) << kind << " " << layer;

@@ -1,0 +1,70 @@
+// What the instructions between calls send: the fields of an exchange or a share, and the weights
+// of a reallocation, message by message, as a runtime's communicators count them. Pure;
+// thread-safe.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "program/exchange.h"
+#include "program/op_kind.h"
+#include "program/reallocation.h"
+
+namespace braid::inline program {
+
+// A message of a rank.
+struct ListedMessage {
+  OpKind kind = OpKind::kSend;  // or receive
+  DeviceId peer;
+  int64_t bytes = 0;
+  friend bool operator==(const ListedMessage&, const ListedMessage&) = default;
+};
+
+// Bytes of a number of a field between ranks: of tokens, f32 values and flags; of the counts that a
+// share sums.
+inline constexpr int64_t kNumberBytes = 4, kCountBytes = 8;
+
+// Bytes that a move of a field takes. `numbers` of each row.
+int64_t bytes_of(const FieldMove& move, const std::vector<int64_t>& numbers);
+// Messages of a rank in moves of a field, in their order; rows without numbers need none.
+std::vector<ListedMessage> messages_of(const std::vector<FieldMove>& moves,
+                                       const std::vector<int64_t>& numbers, DeviceId rank);
+
+// Elements of one layer of a part of a message.
+struct MessagePiece {
+  int32_t item = 0;
+  int64_t layer = 0;
+  Interval units;
+  friend bool operator==(const MessagePiece&, const MessagePiece&) = default;
+};
+int64_t elements_of(const std::vector<MessagePiece>& pieces);
+// What of a message travels together, in this order: the small pieces in one buffer, then each
+// large one alone, from and into its place.
+std::vector<std::vector<MessagePiece>> cut_message(const Message& message, int64_t number_bytes);
+
+// In the place of a layer: the ends of the model.
+inline constexpr int64_t kEndsOfModel = -1;
+// What of parts, or of messages, is of one layer.
+std::vector<MessagePart> parts_of_layer(const std::vector<MessagePart>& parts,
+                                        const std::vector<TensorKind>& kinds, int64_t layer);
+std::vector<Message> messages_of_layer(const std::vector<Message>& messages,
+                                       const std::vector<TensorKind>& kinds, int64_t layer);
+
+// The weights that a reallocation moves. Refers to its parts.
+struct MovedWeights {
+  const ParamLayout& from;
+  const ParamLayout& to;
+  const std::vector<Message>& messages;
+  const std::vector<TensorKind>& kinds;
+  int64_t layers = 0, number_bytes = 0;
+  // Whether one side has slices (ZeRO-3): then they go layer by layer, the ends of the model first.
+  bool sliced() const { return from.sharded || to.sharded; }
+};
+// Messages of a rank, in their order.
+std::vector<ListedMessage> messages_of(const MovedWeights& moved, DeviceId rank);
+// Bytes of the all-gather in which ranks that share slices of the target, in the order of their
+// group, bring a layer together; 0: there is nothing of it.
+int64_t gathered_bytes(const MovedWeights& moved, const std::vector<DeviceId>& sharers,
+                       int64_t layer);
+
+}  // namespace braid::inline program

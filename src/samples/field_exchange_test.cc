@@ -1,0 +1,65 @@
+// What ranks give to the backends to bring fields to each other beside what the moves list.
+#include "samples/field_exchange.h"
+
+#include <gmock/gmock.h>
+
+#include "comm/rank_testing.h"
+#include "comm/transfer_audit.h"
+#include "dataflow/graph.h"
+#include "program/listed_messages.h"
+
+namespace braid::inline samples {
+namespace {
+
+using testing::ElementsAre;
+
+Field field_named(const Graph& graph, const std::string& name) {
+  for (const Call& call : graph.calls)
+    for (const Field& field : call.writes)
+      if (field.name == name) return field;
+  return {};
+}
+
+// Two rows each; of those that a rank needs and lacks, one is empty and one goes with another.
+RANK_TEST(FieldExchange, SendsWhatTheMovesList, 2) {
+  const Graph graph = *make_graph(default_options("grpo"));
+  SampleStore store(graph);
+  store.begin(std::vector<StoredSample>(4));
+  const std::vector<int64_t> lens = {3, 0, 5, 2};
+  const auto self = static_cast<int32_t>(world.global_rank());
+  TokenLists own;
+  for (const int64_t len : {lens[2 * self], lens[2 * self + 1]}) own.emplace_back(len, self + 1);
+  const Field field = field_named(graph, "response_ids");
+  ASSERT_TRUE(store.put_tokens(field.name, {size_t(2 * self), size_t(2 * self + 1)}, own).ok());
+  store.set_counts(field.sizes, lens);
+  FieldExchange exchange(*world.everyone(), store);
+  exchange.holdings().note(field.name, {{0, 1}, {2, 3}}, lens.size());
+  const auto moves = exchange.moves(field, {{0, 2}, {0, 1, 2, 3}}, {});
+  const auto listed = messages_of(moves, lens, DeviceId{self});
+  const ListedMessage given{OpKind::kSend, DeviceId{1}, 12},
+      taken{OpKind::kReceive, DeviceId{1}, 20}, got{OpKind::kReceive, DeviceId{0}, 12},
+      sent{OpKind::kSend, DeviceId{0}, 20};
+  if (self == 0)
+    EXPECT_THAT(listed, ElementsAre(given, taken));
+  else
+    EXPECT_THAT(listed, ElementsAre(got, sent));
+  TransferCounts expected, counted;
+  for (const ListedMessage& message : listed)
+    ++expected[{message.kind == OpKind::kSend ? Transfer::kSend : Transfer::kReceive, "everyone",
+                message.peer.value, kFieldChannel, message.bytes}];
+  {
+    const TransferWatch watch(&counted);
+    exchange.start(0, field, moves);
+  }
+  ASSERT_EQ(exchange.arrive(0).message(), "");
+  ASSERT_EQ(exchange.end_step().message(), "");
+  EXPECT_EQ(transfer_differences(expected, counted), "");
+  EXPECT_EQ((**store.tokens(field.name))[self == 0 ? 2 : 0],
+            (std::vector<int32_t>(self == 0 ? 5 : 3, self == 0 ? 2 : 1)));
+  // Lists that say other lengths, or fewer rows.
+  expected.begin()->second += 1;
+  EXPECT_NE(transfer_differences(expected, counted), "");
+}
+
+}  // namespace
+}  // namespace braid::inline samples

@@ -1,0 +1,73 @@
+#include "weights/move_audit.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include "program/listed_messages.h"
+#include "program/listed_transfers.h"
+
+namespace braid::inline weights {
+namespace {
+
+// The ops around the passes of a call that has no samples: its bodies.
+Expansion bodies_of(const CallFrame& frame, DeviceId rank) {
+  Deal nothing;
+  MiniBatch& minibatch = nothing.minibatches.emplace_back();
+  minibatch.micro_batches.resize(frame.where->strategy.dp);
+  minibatch.tokens.resize(frame.where->strategy.dp);
+  return expand(alone(frame), rank, nothing);
+}
+
+// Adds the gathers that bring the slices of a side together, layer by layer.
+void add_gathers(const Program& program, const SideOfMove& side, DeviceId rank, int64_t layers,
+                 TransferCounts* counts) {
+  const CallFrame frame = call_frame(program, side.call);
+  const LoraOptions& lora = side.instance.model->options().lora;
+  const CallTensors tensors = call_tensors(
+      side.instance.model->spec(), side.instance.gradients != nullptr, {lora.rank, lora.targets});
+  const Expansion ops = bodies_of(frame, rank);
+  for (int64_t layer = kEndsOfModel; layer < layers; ++layer)
+    for (const int64_t bytes : gathers_of_layer(frame, tensors, ops, layer))
+      ++(*counts)[{Transfer::kAllGather, side.groups.weights->name(), -1, -1, bytes}];
+}
+
+// Adds those in which ranks that share the target's slices tell each other what came.
+void add_shares(const MovedWeights& moved, const Communicator& sharers, TransferCounts* counts) {
+  std::vector<DeviceId> ranks;
+  for (const int64_t member : sharers.members())
+    ranks.push_back(DeviceId{static_cast<int32_t>(member)});
+  for (int64_t layer = kEndsOfModel; layer < moved.layers; ++layer)
+    if (const int64_t bytes = gathered_bytes(moved, ranks, layer); bytes > 0)
+      ++(*counts)[{Transfer::kAllGather, sharers.name(), -1, -1, bytes}];
+}
+
+}  // namespace
+
+TransferCounts listed_of_reallocation(const Program& program, int32_t entry, DeviceId rank,
+                                      int32_t channel, const SideOfMove* source,
+                                      const SideOfMove* target) {
+  const Reallocation& reallocation = program.reallocations[entry];
+  const WeightCopy& to = program.copies[reallocation.copy];
+  const auto home =
+      std::find_if(program.copies.begin(), program.copies.end(),
+                   [&](const WeightCopy& copy) { return copy.home && copy.role == to.role; });
+  const ModelShape& model =
+      *std::find_if(program.models.begin(), program.models.end(),
+                    [&](const ModelShape& each) { return each.role == to.role; });
+  const MovedWeights moved{home->layout,  to.layout,    reallocation.messages,
+                           model.changed, model.layers, std::llround(model.widths.gathered)};
+  TransferCounts out;
+  for (const ListedMessage& message : messages_of(moved, rank))
+    ++out[{message.kind == OpKind::kSend ? Transfer::kSend : Transfer::kReceive, "everyone",
+           message.peer.value, channel, message.bytes}];
+  if (source != nullptr && source->instance.shards)
+    add_gathers(program, *source, rank, model.layers, &out);
+  if (target == nullptr || !target->instance.shards) return out;
+  // Under adapters what lies below them is brought together too.
+  if (target->instance.model->options().lora.rank > 0)
+    add_gathers(program, *target, rank, model.layers, &out);
+  add_shares(moved, *target->groups.weights, &out);
+  return out;
+}
+
+}  // namespace braid::inline weights
