@@ -207,6 +207,7 @@ Status Decoder::validate_options(const ModelSpec& spec, const ModelOptions& opti
 Decoder::Decoder(const ModelSpec& spec, const ModelOptions& options, const Decoder* lender) {
   spec_ = spec;
   options_ = options;
+  ranks_over_caches_ = over_caches(options.tensor_parallel);
   local_spec_ = local_spec_of(spec, options.tensor_parallel);
   const auto tensor_options = at::TensorOptions().dtype(options.dtype).device(options.device);
   allocate(tensor_options, lender);
@@ -494,9 +495,8 @@ void Decoder::weights_changed() {
     });
 }
 
-at::Tensor Decoder::embed(const TokenBatch& batch) const {
+at::Tensor Decoder::embed(const TokenBatch& batch, const TensorParallelGroup& group) const {
   BRAID_CHECK(embedding_.defined(), "a range that starts above layer 0 needs hidden states");
-  const TensorParallelGroup& group = options_.tensor_parallel;
   at::Tensor h = group.tp_size == 1
                      ? at::embedding(embedding_, batch.tokens_T)
                      : embed_shared(embedding_, units_of_rank(spec_.vocab, group).begin,
@@ -525,12 +525,13 @@ void Decoder::grow_ropes(const AttentionBatch& batch) {
   window_rope_ = spec_.window_rope ? table(*spec_.window_rope) : rope_;
 }
 
-Decoder::LayerContexts Decoder::layer_contexts(const TokenBatch& batch, bool training) {
+Decoder::LayerContexts Decoder::layer_contexts(const TokenBatch& batch, bool training,
+                                               bool cached) {
   grow_ropes(batch.attention);
   LayerContexts out;
   LayerContext& context = out.full;
   context.spec = &local_spec_;
-  context.tensor_parallel = &options_.tensor_parallel;
+  context.tensor_parallel = &ranks_of(cached);
   context.rows = batch.tokens_T.size(0);
   const auto rotation = [&](const at::Tensor& table) {
     return table.defined() && !table.is_cpu() ? rotation_rows(table, batch.positions_T) : table;
@@ -622,7 +623,7 @@ void Decoder::pass_by_unit(int64_t unit, int64_t next, const PassedBy& pass,
 }
 
 void Decoder::pass_by_forward(const PassedBy& pass) {
-  const ZeroMessages zeros(spec_, options_, pass.rows);
+  const ZeroMessages zeros(spec_, options_, ranks_of(pass.cached), pass.rows);
   const auto [begin, end] = places_of(pass.range);
   if (ranges()[pass.range].begin == 0) pass_by_unit(0, 1, pass, [&] { zeros.enter_model(); });
   for (size_t i = begin; i < end; ++i)
@@ -648,7 +649,7 @@ std::vector<LayerGradients> Decoder::gradients_of(const PassedBy& pass) const {
 }
 
 void Decoder::pass_by_backward(const PassedBy& pass) {
-  const ZeroMessages zeros(spec_, options_, pass.rows);
+  const ZeroMessages zeros(spec_, options_, ranks_of(pass.cached), pass.rows);
   const auto [begin, end] = places_of(pass.range);
   if (ranges()[pass.range].end == spec_.layers) {
     hold_head();
@@ -670,11 +671,11 @@ void Decoder::pass_by_backward(const PassedBy& pass) {
   if (ranges()[pass.range].begin == 0 && gradients.front().input) zeros.return_to_model();
 }
 
-at::Tensor Decoder::enter(const TokenBatch& batch) {
+at::Tensor Decoder::enter(const TokenBatch& batch, bool cached) {
   begin_unit(0);
-  if (keeper_ == nullptr) return embed(batch);
+  if (keeper_ == nullptr) return embed(batch, ranks_of(cached));
   bring(0, 1);
-  const at::Tensor h = embed(batch);
+  const at::Tensor h = embed(batch, ranks_of(cached));
   keeper_->leave(0);  // a backward needs no more than its shape
   return h;
 }
@@ -759,14 +760,15 @@ at::Tensor Decoder::forward(const TokenBatch& batch, const std::vector<KvLayer>*
   std::optional<at::AutoDispatchBelowADInplaceOrView> unrecorded;
   if (!at::GradMode::is_enabled()) unrecorded.emplace();
   BRAID_CHECK(kv == nullptr || keeper_ == nullptr, "a model that generates keeps its weights");
-  at::Tensor h = hidden_in.defined() ? hidden_in : enter(batch);
-  const LayerContexts contexts = layer_contexts(batch, at::GradMode::is_enabled() && kv == nullptr);
+  const bool cached = kv != nullptr;
+  at::Tensor h = hidden_in.defined() ? hidden_in : enter(batch, cached);
+  const LayerContexts contexts =
+      layer_contexts(batch, at::GradMode::is_enabled() && !cached, cached);
   h = pass_layers(range, contexts, h, kv);
   if (ranges()[range].end < spec_.layers) return h;
   begin_unit(units() - 1);
   hold_head();
-  return gather_rows(apply_norm(final_norm_, spec_, h), batch.tokens_T.size(0),
-                     options_.tensor_parallel);
+  return gather_rows(apply_norm(final_norm_, spec_, h), batch.tokens_T.size(0), ranks_of(cached));
 }
 
 Status check_model_options(const ModelSpec& spec, const ModelOptions& options) {

@@ -99,12 +99,16 @@ class Decoder : public Model {
   std::map<std::string, at::Tensor> lent_by(const Decoder& lender) const;
   void add_adapters(const at::TensorOptions& tensor_options);
   void mark_trainable();
-  at::Tensor embed(const TokenBatch& batch) const;
+  // The tensor-parallel ranks of a pass.
+  const TensorParallelGroup& ranks_of(bool cached) const {
+    return cached ? ranks_over_caches_ : options_.tensor_parallel;
+  }
+  at::Tensor embed(const TokenBatch& batch, const TensorParallelGroup& group) const;
   // What layers that see all keys need, and those that see a window of them.
   struct LayerContexts {
     LayerContext full, windowed;
   };
-  LayerContexts layer_contexts(const TokenBatch& batch, bool training);
+  LayerContexts layer_contexts(const TokenBatch& batch, bool training, bool cached);
   // Of a layer of the whole model.
   const LayerContext& context_of(int64_t layer, const LayerContexts& contexts) const {
     return is_windowed(spec_, layer) ? contexts.windowed : contexts.full;
@@ -115,7 +119,7 @@ class Decoder : public Model {
     note_progress();
     if (unit_begin_) unit_begin_(unit);
   }
-  at::Tensor enter(const TokenBatch& batch);
+  at::Tensor enter(const TokenBatch& batch, bool cached);
   at::Tensor pass_layer(size_t index, const LayerContext& context, const at::Tensor& h,
                         const KvLayer* cache);
   at::Tensor pass_layers(size_t range, const LayerContexts& contexts, at::Tensor h,
@@ -137,6 +141,7 @@ class Decoder : public Model {
   // Where the layers of a range begin and end in layers_.
   std::pair<size_t, size_t> places_of(size_t range) const;
 
+  TensorParallelGroup ranks_over_caches_;
   std::map<std::string, TensorShard> shards_;
   at::Tensor embedding_, positions_, head_;
   at::Tensor value_;                      // a scalar head beside it; else undefined

@@ -83,7 +83,8 @@ TokenBatch pack_sequences(const std::vector<std::vector<int32_t>>& sequences, at
 // A pass that other ranks compute and this one does not.
 struct PassedBy {
   bool backward = false;
-  int64_t rows = 0;  // of the micro-batch; 0: tensor-parallel ranks do not compute it either
+  bool cached = false;  // over caches
+  int64_t rows = 0;     // of the micro-batch; 0: tensor-parallel ranks do not compute it either
   // Those of them that the head of a language model takes; none: it does not follow.
   std::optional<int64_t> head_rows = {};
   size_t range = 0;
@@ -108,8 +109,8 @@ class Model {
   // `kv` has one entry per layer of the range, or is null for whole sequences; hidden_in replaces
   // the embedding when the range does not start at layer 0; `range` counts the ranges that this
   // model has. Builds the autograd graph iff grad mode is on. Under sequence parallelism what
-  // passes between ranges has this rank's rows alone; the last range gives all rows, and its
-  // gradient must be complete and equal on the ranks.
+  // passes between ranges has this rank's rows alone, unless there are caches; the last range gives
+  // all rows, and its gradient must be complete and equal on the ranks.
   virtual at::Tensor forward(const TokenBatch& batch, const std::vector<KvLayer>* kv,
                              const at::Tensor& hidden_in = {}, size_t range = 0) = 0;
 

@@ -236,7 +236,7 @@ void expect_passed_by(World& world, const ParallelCase& test, const TestLayout& 
       continue;
     }
     const int64_t before = group.begun();
-    const ZeroMessages zeros(spec, model->options(), rows);
+    const ZeroMessages zeros(spec, model->options(), model->options().tensor_parallel, rows);
     if (begun) zeros.enter_model(), zeros.pass_layer();
     group.leave_out(group.begun() - before);
     model->pass_by(pass);

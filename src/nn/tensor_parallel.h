@@ -29,6 +29,13 @@ struct TensorParallelGroup {
   bool cuts_rows() const { return sequence_parallel && tp_size > 1; }
 };
 
+// The ranks in a pass over caches: each has all rows of the hidden states throughout, since a round
+// of generation has few, and two messages for one sum would take longer.
+inline TensorParallelGroup over_caches(TensorParallelGroup group) {
+  group.sequence_parallel = false;
+  return group;
+}
+
 // Rows of hidden states that each rank keeps of `rows`: all, or its run of the padded rows.
 int64_t kept_rows(int64_t rows, const TensorParallelGroup& group);
 

@@ -14,13 +14,12 @@ at::Tensor ZeroMessages::zeros(int64_t rows, int64_t columns, at::ScalarType typ
 // All rows of what ranks keep apart.
 void ZeroMessages::gather() const {
   const at::NoGradGuard no_grad;
-  const TensorParallelGroup& group = options_.tensor_parallel;
-  enter_shared(zeros(kept_rows(rows_, group), spec_.hidden, options_.dtype), rows_, group);
+  enter_shared(zeros(kept_rows(rows_, group_), spec_.hidden, options_.dtype), rows_, group_);
 }
 
 void ZeroMessages::sum() const {
   const at::NoGradGuard no_grad;
-  leave_shared(zeros(rows_, spec_.hidden, options_.dtype), options_.tensor_parallel);
+  leave_shared(zeros(rows_, spec_.hidden, options_.dtype), group_);
 }
 
 void ZeroMessages::enter_model() const {
@@ -53,16 +52,14 @@ void ZeroMessages::leave_layers() const {
 
 void ZeroMessages::pass_head(int64_t rows) const {
   if (!has_shared_head()) return;
-  const TensorParallelGroup& group = options_.tensor_parallel;
   const at::Tensor top = zeros(rows, 1, at::kDouble);
-  wait_or_throw(group.communicator->all_reduce(top, Reduce::kMax, "largest logits"));
-  sum_over_ranks(zeros(rows, 3, at::kDouble), group, "sums of logits");
+  wait_or_throw(group_.communicator->all_reduce(top, Reduce::kMax, "largest logits"));
+  sum_over_ranks(zeros(rows, 3, at::kDouble), group_, "sums of logits");
 }
 
 void ZeroMessages::return_head(int64_t rows) const {
   if (!has_shared_head()) return;
-  sum_over_ranks(zeros(rows, spec_.hidden, options_.dtype), options_.tensor_parallel,
-                 "gradient of hidden states");
+  sum_over_ranks(zeros(rows, spec_.hidden, options_.dtype), group_, "gradient of hidden states");
 }
 
 void ZeroMessages::return_to_model() const {

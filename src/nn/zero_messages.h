@@ -13,9 +13,11 @@ namespace braid::inline nn {
 
 class ZeroMessages {
  public:
-  // Of a micro-batch of so many rows. REQUIRES: the options outlive this.
-  ZeroMessages(const ModelSpec& spec, const ModelOptions& options, int64_t rows)
-      : spec_(spec), options_(options), rows_(rows) {}
+  // Of a micro-batch of so many rows, among these ranks. REQUIRES: spec, options and group outlive
+  // this.
+  ZeroMessages(const ModelSpec& spec, const ModelOptions& options, const TensorParallelGroup& group,
+               int64_t rows)
+      : spec_(spec), options_(options), group_(group), rows_(rows) {}
 
   // Of a forward: embedding, layer, what follows the last one, head of a language model over some
   // of the rows.
@@ -30,7 +32,7 @@ class ZeroMessages {
   void return_to_model() const;
 
  private:
-  bool speaks() const { return rows_ > 0 && options_.tensor_parallel.tp_size > 1; }
+  bool speaks() const { return rows_ > 0 && group_.tp_size > 1; }
   bool has_shared_head() const { return speaks() && !spec_.scalar_head; }
   at::Tensor zeros(int64_t rows, int64_t columns, at::ScalarType type) const;
   void gather() const;
@@ -38,6 +40,7 @@ class ZeroMessages {
 
   const ModelSpec& spec_;
   const ModelOptions& options_;
+  const TensorParallelGroup& group_;
   const int64_t rows_;
 };
 

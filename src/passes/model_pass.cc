@@ -98,6 +98,11 @@ void ModelPass::give_up(PassEnds& ends, const std::string& why) {
   model_.rest();
 }
 
+int64_t ModelPass::rows_between_stages(int64_t rows) const {
+  const TensorParallelGroup& group = model_.options().tensor_parallel;
+  return kept_rows(rows, caches_ == nullptr ? group : over_caches(group));
+}
+
 Status ModelPass::stand_in(const Op& op, const OpBody& body, PassEnds& ends) {
   const bool computes = op.kind == OpKind::kForward || op.kind == OpKind::kBackward;
   if (op.kind == OpKind::kLoss || (computes && groups_inside().empty())) return ok_status();
@@ -105,6 +110,7 @@ Status ModelPass::stand_in(const Op& op, const OpBody& body, PassEnds& ends) {
   const int64_t rows = tokens.tokens_T.size(0);
   if (computes) {
     model_.pass_by({.backward = op.kind == OpKind::kBackward,
+                    .cached = caches_ != nullptr,
                     .rows = rows,
                     .head_rows = body.head ? ends.head_rows(op.micro_batch) : std::nullopt,
                     .range = static_cast<size_t>(op.body),
@@ -112,9 +118,8 @@ Status ModelPass::stand_in(const Op& op, const OpBody& body, PassEnds& ends) {
     return ok_status();
   }
   const ModelOptions& options = model_.options();
-  const at::Tensor zeros =
-      at::zeros({kept_rows(rows, options.tensor_parallel), model_.spec().hidden},
-                at::TensorOptions(options.device).dtype(options.dtype));
+  const at::Tensor zeros = at::zeros({rows_between_stages(rows), model_.spec().hidden},
+                                     at::TensorOptions(options.device).dtype(options.dtype));
   if (op.kind == OpKind::kReceive)
     return everyone_->receive(zeros, op.peer.value, pass_channel(op, beside_), name_of(op)).wait();
   if (tells_) zeros.view(-1)[0].fill_(least_number(zeros.scalar_type()));
@@ -191,7 +196,7 @@ Status ModelPass::receive(const Op& op, const OpBody& body, PassEnds& ends) {
   if (activations) {
     BRAID_ASSIGN(const TokenBatch tokens, ends.tokens(op.micro_batch));
     const ModelOptions& options = model_.options();
-    const int64_t rows = kept_rows(tokens.tokens_T.size(0), options.tensor_parallel);
+    const int64_t rows = rows_between_stages(tokens.tokens_T.size(0));
     room = at::empty({rows, model_.spec().hidden},
                      at::TensorOptions(options.device).dtype(options.dtype));
   } else {

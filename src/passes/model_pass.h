@@ -106,6 +106,8 @@ class ModelPass {
   Status pass_by(const Op& op, PassEnds& ends);
   std::vector<Communicator*> groups_inside() const;
   Status stand_in(const Op& op, const OpBody& body, PassEnds& ends);
+  // Of hidden states that this rank sends or receives of so many.
+  int64_t rows_between_stages(int64_t rows) const;
   Status forward(const Op& op, const OpBody& body, PassEnds& ends);
   Status backward(const Op& op, const OpBody& body);
   Status receive(const Op& op, const OpBody& body, PassEnds& ends);

@@ -77,7 +77,9 @@ std::unique_ptr<Model> model_of(const ModelSpec& spec, const ModelOptions& optio
   return std::move(model).value();
 }
 
-std::unique_ptr<Replica> replica_of(World& world, const Strategy& strategy, int64_t vocab = 0) {
+// `shares_rows`: the model is one that other calls run with sequence parallelism.
+std::unique_ptr<Replica> replica_of(World& world, const Strategy& strategy, int64_t vocab = 0,
+                                    bool shares_rows = false) {
   auto out = std::make_unique<Replica>();
   CallPlacement& where = out->where;
   for (int rank = 0; rank < strategy.tp * strategy.pp; ++rank)
@@ -96,6 +98,7 @@ std::unique_ptr<Replica> replica_of(World& world, const Strategy& strategy, int6
   out->round = ReplicaRound::create(frame, self, groups, **world.everyone());
   ModelOptions options;
   options.tensor_parallel = groups.tensor;
+  options.tensor_parallel.sequence_parallel = shares_rows;
   const Interval layers = part_layers(strategy, spec.layers, at.stage);
   if (strategy.pp > 1) options.ranges = {{layers.begin, layers.end}};
   out->model = model_of(spec, options);
@@ -107,8 +110,9 @@ struct Drawn {
   Result<std::vector<std::vector<int32_t>>> together, alone;
 };
 
-Drawn draw(World& world, const Strategy& strategy, const Requests& requests, int64_t vocab = 0) {
-  const auto replica = replica_of(world, strategy, vocab);
+Drawn draw(World& world, const Strategy& strategy, const Requests& requests, int64_t vocab = 0,
+           bool shares_rows = false) {
+  const auto replica = replica_of(world, strategy, vocab, shares_rows);
   return {tokens_of(*replica->model, replica->round.get(), requests),
           tokens_of(*model_of(spec_with(vocab)), nullptr, requests)};
 }
@@ -120,6 +124,26 @@ RANK_TEST(ReplicaRound, StagesDrawTheTokensOfOneRank, 2) {
   ASSERT_TRUE(drawn.together.ok()) << drawn.together.status().message();
   EXPECT_EQ(*drawn.together, *drawn.alone);
   EXPECT_EQ(drawn.together->front().size(), static_cast<size_t>(kNewTokens));
+}
+
+// A copy of the weights that sequence-parallel calls use too: rounds send what they list, which is
+// what they send on a copy of their own, and draw the same.
+void expect_whole_rows(World& world, int tp, int pp) {
+  Strategy strategy;
+  strategy.tp = tp, strategy.pp = pp;
+  for (const int64_t vocab : {int64_t{0}, kLargeVocabulary}) {
+    const Drawn drawn = draw(world, strategy, {}, vocab, true);
+    ASSERT_TRUE(drawn.together.ok()) << drawn.together.status().message();
+    EXPECT_EQ(*drawn.together, *draw(world, strategy, {}, vocab).together);
+    EXPECT_EQ(*drawn.together, *drawn.alone);
+  }
+}
+RANK_TEST(ReplicaRound, SequenceParallelCopySendsWhatIsListed, 2) {
+  expect_whole_rows(world, 2, 1);
+}
+RANK_TEST(ReplicaRound, SequenceParallelCopyOfStagesSendsWhatIsListed, 4) {
+  expect_whole_rows(world, 2, 2);
+  expect_whole_rows(world, 4, 1);
 }
 
 // So many that a round is worth several passes of a stage: the bits of one.

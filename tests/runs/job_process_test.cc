@@ -398,9 +398,8 @@ TEST_F(JobProcess, NarrowWeightsAreTheSameWhateverRanksShare) {
 }
 
 // Jobs in 16 bits compare what they send with what their ops list, as all jobs here do; they
-// generate, and one of them over a vocabulary that ranks share in passes and draws. Those with
-// sequence parallelism replay: where generation shares a copy of weights with such a call, its
-// rounds scatter and gather what its ops list as all-reduces (docs/limits.md).
+// generate, also from copies of weights that sequence-parallel calls use, and one of them over a
+// vocabulary that ranks share in passes and draws.
 TEST_F(JobProcess, NarrowLayoutsSendWhatTheyList) {
   const std::set<std::string> quick = {"mixed", "tp2s_native", "zero3", "tp2"};
   for (const LayoutCase& layout : layouts()) {
@@ -410,8 +409,6 @@ TEST_F(JobProcess, NarrowLayoutsSendWhatTheyList) {
         with_model(layout.name == "tp2" ? "qwen2-wide" : "", layout.more);
     more.insert(more.end(),
                 {"model.dtype=bf16", "train.total_steps=2", "plan.file=" + write_plan(layout)});
-    if (layout.calls.find("sequence_parallel") != std::string::npos)
-      more.push_back("rollout.replay=" + path(recorded(layout.algorithm, "") + "/rollouts.jsonl"));
     finish(job_command("narrow-" + layout.name, layout.algorithm, more));
   }
 }
