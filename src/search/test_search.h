@@ -19,9 +19,10 @@ struct NamedProblem {
 
 // The plan that the search proposes after so many units; `simpler` as in SearchOptions.
 inline Result<Found> searched_plan(const PlanningProblem& problem, int64_t units,
-                                   double simpler = 0.02, const Judge& judge = {}) {
+                                   double simpler = 0.02, const Judge& judge = {},
+                                   const Calibration& calibration = committed_calibration()) {
   constexpr double kMargin = 0.05;
-  BRAID_ASSIGN(const CallPricer pricer, CallPricer::make(problem, committed_calibration()));
+  BRAID_ASSIGN(const CallPricer pricer, CallPricer::make(problem, calibration));
   SpaceOptions space_options;
   space_options.margin = kMargin;
   BRAID_ASSIGN(PlanSpace space, make_plan_space(problem, pricer, space_options));
@@ -30,8 +31,7 @@ inline Result<Found> searched_plan(const PlanningProblem& problem, int64_t units
   options.units.threads = 2;
   options.margin = kMargin;
   options.simpler = simpler;
-  return search_plans(space, options,
-                      judge ? judge : simulator_judge(problem, committed_calibration()));
+  return search_plans(space, options, judge ? judge : simulator_judge(problem, calibration));
 }
 
 // Infinite without a plan.

@@ -29,6 +29,7 @@ double kept_share(Recompute recompute, const Efficiency& e) {
 
 CollectiveOp collective_of(OpKind kind) {
   if (kind == OpKind::kAllGather) return CollectiveOp::kAllGather;
+  if (kind == OpKind::kBroadcast) return CollectiveOp::kBroadcast;
   return kind == OpKind::kAllReduce ? CollectiveOp::kAllReduce : CollectiveOp::kReduceScatter;
 }
 
@@ -426,8 +427,11 @@ double CallCost::step_host_s() const {
 // stage reads its weights once for each of them, so a round takes as long as a small batch takes
 // through the whole model, and where rounds follow each other the pipeline fills in each of them.
 double CallCost::rounds_s(const BatchRound& round) const {
-  return rounds_s(RoundGroup{round.rounds, round.decoding, static_cast<double>(round.cached_tokens),
-                             static_cast<double>(round.prefill_tokens), round.pages});
+  RoundGroup group{round.rounds, round.decoding, static_cast<double>(round.cached_tokens),
+                   static_cast<double>(round.prefill_tokens), round.pages};
+  group.drawing = round.due > 0 ? round.rounds : 0;
+  group.drawn = static_cast<double>(round.rounds * round.due);
+  return rounds_s(group);
 }
 
 // A decode step grows linearly with the context, so rounds are priced at their mean.
@@ -454,10 +458,33 @@ double CallCost::rounds_on_s(const DeviceModel& device, const RoundGroup& group)
     step.spans_domains = this->group(step.tp, 1).per_domain < step.tp;
     seconds += static_cast<double>(group.rounds) * decode_step_s(m, step, device);
   }
+  double draws = 0;
+  if (group.drawing > 0) {
+    const auto rounds = static_cast<double>(group.drawing);
+    draws = rounds * draw_s(device, group.drawn / rounds);
+  }
   if (group.prefill_tokens > 0)
     seconds +=
         prefill_s(m, group.prefill_tokens, prompt_tokens_, any_body().shards, device) / batches;
-  return fill * seconds;
+  return fill * seconds + draws;
+}
+
+// What ranks send to draw a token for each row: with the logits of all of them, once for a round.
+// Published decode steps have it in them; of Braid's own engine passes alone are measured.
+double CallCost::draw_s(const DeviceModel& device, double rows) const {
+  const bool measured_without = device.efficiency.decode_fill > 0;  // pricing/own_engine.h
+  if (!measured_without) return 0;
+  const Expansion& last = stages_.back();
+  double seconds = 0;
+  const auto add = [&](OpKind kind, double bytes, const OpGroup& over) {
+    seconds += braid::exchange_s(collective_of(kind), bytes,
+                                 group(static_cast<int>(over.members.size()), over.stride), device);
+  };
+  for (const InsideOp& inside : last.sampling)
+    add(inside.kind, inside.times * bytes_of(inside, rows), last.groups[inside.group]);
+  for (const Op& op : last.ops)
+    if (op.kind == OpKind::kBroadcast) add(op.kind, rows * op.bytes, last.groups[op.group]);
+  return seconds;
 }
 
 double CallCost::activation_bytes(const MicroBatch& batch, int part) const {

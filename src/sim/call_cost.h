@@ -48,6 +48,8 @@ struct RoundGroup {
   double prefill_tokens = 0;  // over all rounds
   int64_t pages = 0;          // of cache, the most that one of them held
   int64_t agreements = 0;     // of the replica's ranks, after them
+  int64_t drawing = 0;        // rounds in which sequences get a token
+  double drawn = 0;           // tokens that they get, over all rounds
 };
 
 class CallCost {
@@ -153,6 +155,7 @@ class CallCost {
   double with_gathers(double compute_s, double exchange_s) const;
   double reduction_s(const Expansion& e, const Op& op, double* window_s) const;
   double agreement_s(const Expansion& e, const Op& op) const;
+  double draw_s(const DeviceModel& device, double rows) const;
   double update_s(const Expansion& e, const Op& op) const;
   double return_s(const Expansion& e, const Op& op) const;
   double held_state(int stage, OpKind kind, TensorState state) const;

@@ -224,6 +224,8 @@ std::vector<RoundGroup> group_rounds(const std::vector<BatchRequest>& requests,
     group.agreements += agreements_in(before, round.rounds, round.due);
     before += round.rounds;
     group.decoding = round.decoding;
+    group.drawing += round.due > 0 ? round.rounds : 0;
+    group.drawn += static_cast<double>(round.rounds * round.due);
     group.cached_tokens += static_cast<double>(round.cached_tokens);
     group.prefill_tokens += static_cast<double>(round.prefill_tokens);
     group.pages = std::max(group.pages, round.pages);

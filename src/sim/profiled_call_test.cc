@@ -74,6 +74,47 @@ TEST(ProfiledCall, OrderedSumsTakeTheTimeOfWhatTheyAre) {
   EXPECT_GT(forward(ordered, 0.1, 0.2), forward(ordered, 0.1, 0.1) + 1);
 }
 
+// A round of Braid's own engine takes what its list says that ranks send to draw: of a small
+// vocabulary whole logits, of a large one a few numbers, behind stages the tokens. Others' decode
+// steps were fitted with it.
+TEST(ProfiledCall, RoundsTakeWhatDrawsSend) {
+  PlanningProblem problem = make_test_problem({.devices = 4, .prompts = 32});
+  const auto round_s = [&](int tp, int pp, double gather_s, double reduce_s, double tell_s,
+                           const std::string& engine) {
+    const Program program = *compile(uniform_plan(problem, 4 / tp / pp, tp, pp), problem);
+    Calibration calibration = committed_calibration();
+    Profile profile;
+    profile.gpu = *find_gpu("a100-80g");
+    profile.engine = engine;
+    for (const double bytes : {1.0, 1e12})
+      for (const int ranks : {2, 4}) {
+        profile.collectives.push_back({"all_gather", ranks, true, bytes, gather_s});
+        profile.collectives.push_back({"all_reduce", ranks, true, bytes, reduce_s});
+        profile.collectives.push_back({"broadcast", ranks, true, bytes, tell_s});
+      }
+    calibration.profiles = {profile};
+    for (size_t i = 0; i < program.graph.calls.size(); ++i)
+      if (program.graph.calls[i].kind == CallKind::kGenerate)
+        return CallCost::make(program, CallId{static_cast<int32_t>(i)}, problem, calibration)
+            ->rounds_s(BatchRound{.rounds = 3, .decoding = 8, .cached_tokens = 800, .due = 8});
+    return 0.0;
+  };
+  const auto more_s = [&](int tp, int pp, double gather_s, double reduce_s, double tell_s,
+                          const std::string& engine = "braid") {
+    return round_s(tp, pp, gather_s, reduce_s, tell_s, engine) - round_s(tp, pp, 0, 0, 0, engine);
+  };
+  ASSERT_GE(problem.models.at("actor").size.vocab / 4, kFewestShared);
+  // The sums of layers are not those of a profile, which has no decode steps.
+  EXPECT_NEAR(more_s(2, 1, 1, 0, 0), 3 * 3, 1e-9);
+  EXPECT_NEAR(more_s(4, 1, 0, 1, 0), 3, 1e-9);
+  EXPECT_NEAR(more_s(2, 2, 0, 0, 1), 3, 1e-9);
+  EXPECT_EQ(more_s(1, 1, 1, 1, 1), 0);
+  EXPECT_EQ(more_s(2, 1, 1, 1, 1, "vllm"), 0);
+  problem.models.at("actor").size.vocab = 2000;
+  EXPECT_NEAR(more_s(2, 1, 1, 0, 0), 3, 1e-9);
+  EXPECT_EQ(more_s(2, 1, 0, 1, 0), 0);
+}
+
 // Frozen weights that are files in memory for their calls, and what kernels pack.
 TEST(ProfiledCall, MemoryOfTheOwnEngine) {
   PlanningProblem problem = make_test_problem({.algorithm = "grpo", .devices = 1, .prompts = 8});
