@@ -1,6 +1,5 @@
 // Reallocation beside raw Gloo messages of the same bytes between the same ranks, in one run.
 // Usage: reshard_bench [RANKS [MIB_PER_COPY]]
-#include <ATen/ops/empty.h>
 #include <ATen/ops/zeros.h>
 
 #include <algorithm>
@@ -12,6 +11,7 @@
 #include "program/local_parts.h"
 #include "rank_bench.h"
 #include "weights/reallocate.h"
+#include "weights/test_store.h"
 
 namespace braid {
 namespace {

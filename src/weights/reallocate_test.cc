@@ -3,10 +3,8 @@
 #include "weights/reallocate.h"
 
 #include <ATen/ops/arange.h>
-#include <ATen/ops/empty.h>
 #include <ATen/ops/equal.h>
 
-#include <map>
 #include <set>
 #include <tuple>
 
@@ -17,6 +15,7 @@
 #include "host/file.h"
 #include "program/local_parts.h"
 #include "test_paths.h"
+#include "weights/test_store.h"
 
 namespace braid::inline weights {
 namespace {
@@ -55,47 +54,6 @@ ParamLayout random_layout(RandomStream* random, int devices) {
   }
   return param_layout(mesh, strategy);
 }
-
-// Each layer's slice of a kind in one flat tensor.
-class FlatStore : public ElementStore {
- public:
-  // Uninitialized, what the device at a place of the layout's mesh holds.
-  FlatStore(const std::vector<TensorKind>& kinds, const ParamLayout& layout, size_t mesh_index) {
-    for (const MessagePart& part : held_parts(kinds, kLayers, layout, mesh_index))
-      for (int64_t layer = part.layers.begin; layer < part.layers.end; ++layer)
-        slices_[{part.item, layer}] = {part.units, at::empty({part.units.size()}, options())};
-  }
-
-  at::TensorOptions options() const override { return at::kInt; }
-  at::Tensor span(int32_t kind, int64_t layer, const Interval& elements) const override {
-    const Slice& slice = slices_.at({kind, layer});
-    BRAID_CHECK(slice.elements.begin <= elements.begin && elements.end <= slice.elements.end,
-                cat("elements ", elements.begin, " to ", elements.end, " are not held"));
-    return slice.values.narrow(0, elements.begin - slice.elements.begin, elements.size());
-  }
-  void read(int32_t kind, int64_t layer, const Interval& elements,
-            const at::Tensor& to) const override {
-    to.copy_(span(kind, layer, elements));
-  }
-  void write(int32_t kind, int64_t layer, const Interval& elements,
-             const at::Tensor& from) override {
-    span(kind, layer, elements).copy_(from);
-  }
-
-  // Calls visit(kind, layer, held elements, tensor) for everything held.
-  template <typename Visit>
-  void each(const Visit& visit) const {
-    for (const auto& [key, slice] : slices_)
-      visit(key.first, key.second, slice.elements, slice.values);
-  }
-
- private:
-  struct Slice {
-    Interval elements;
-    at::Tensor values;
-  };
-  std::map<std::pair<int32_t, int64_t>, Slice> slices_;
-};
 
 // The value of each element tells where it belongs.
 at::Tensor values_of(int32_t kind, int64_t layer, const Interval& elements) {
@@ -170,7 +128,7 @@ void expect_reallocated(World& world, const Pair& pair) {
                         {.bytes_per_parameter = 4, .message_bytes = pair.message_bytes});
   std::unique_ptr<FlatStore> before, after;
   if (const auto place = place_in_mesh(pair.from, self)) {
-    before = std::make_unique<FlatStore>(kinds, pair.from, *place);
+    before = std::make_unique<FlatStore>(kinds, kLayers, pair.from, *place, at::kInt);
     before->each([](int32_t kind, int64_t layer, const Interval& elements, const at::Tensor& to) {
       to.copy_(values_of(kind, layer, elements));
     });
@@ -178,7 +136,7 @@ void expect_reallocated(World& world, const Pair& pair) {
   std::vector<MessagePart> kept;
   if (const auto place = place_in_mesh(pair.to, self)) {
     kept = kept_parts(kinds, kLayers, pair.from, pair.to, self);
-    after = std::make_unique<FlatStore>(kinds, pair.to, *place);
+    after = std::make_unique<FlatStore>(kinds, kLayers, pair.to, *place, at::kInt);
   }
   all.reset_traffic();
   TransferCounts sent;
@@ -234,12 +192,12 @@ struct HalfToHalf {
         plan_reallocation(kinds, kLayers, from, to, *make_cluster(*find_gpu("a100-80g"), 2, 2),
                           {.bytes_per_parameter = 4, .message_bytes = 1e9});
     if (const auto place = place_in_mesh(from, self)) {
-      store = std::make_unique<FlatStore>(kinds, from, *place);
+      store = std::make_unique<FlatStore>(kinds, kLayers, from, *place, at::kInt);
       store->each([](int32_t kind, int64_t layer, const Interval& elements, const at::Tensor& to) {
         to.copy_(values_of(kind, layer, elements));
       });
     } else {
-      store = std::make_unique<FlatStore>(kinds, to, *place_in_mesh(to, self));
+      store = std::make_unique<FlatStore>(kinds, kLayers, to, *place_in_mesh(to, self), at::kInt);
     }
     const bool sends = self.value < 2;
     work = std::make_unique<ReallocationRun>(
