@@ -2,31 +2,9 @@
 
 #include "passes/model_pass.h"
 #include "samples/call_groups.h"
+#include "samples/listed_counts.h"
 
 namespace braid::inline passes {
-namespace {
-
-Transfer transfer_of(OpKind kind) {
-  switch (kind) {
-    case OpKind::kSend:
-      return Transfer::kSend;
-    case OpKind::kReceive:
-      return Transfer::kReceive;
-    case OpKind::kBroadcast:
-      return Transfer::kBroadcast;
-    case OpKind::kAllGather:
-      return Transfer::kAllGather;
-    case OpKind::kReduceScatter:
-      return Transfer::kReduceScatter;
-    case OpKind::kAllToAll:
-      return Transfer::kAllToAll;
-    default:
-      return Transfer::kAllReduce;
-  }
-}
-
-}  // namespace
-
 TransferCheck::TransferCheck(const CallFrame& frame, const Model& model, bool trains, bool beside) {
   audit_ = TransferAudit::begin();
   if (!audit_.on()) return;

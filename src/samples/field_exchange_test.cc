@@ -7,6 +7,7 @@
 #include "comm/transfer_audit.h"
 #include "dataflow/graph.h"
 #include "program/listed_messages.h"
+#include "samples/listed_counts.h"
 
 namespace braid::inline samples {
 namespace {
@@ -44,9 +45,7 @@ RANK_TEST(FieldExchange, SendsWhatTheMovesList, 2) {
   else
     EXPECT_THAT(listed, ElementsAre(got, sent));
   TransferCounts expected, counted;
-  for (const ListedMessage& message : listed)
-    ++expected[{message.kind == OpKind::kSend ? Transfer::kSend : Transfer::kReceive, "everyone",
-                message.peer.value, kFieldChannel, message.bytes}];
+  add_listed(listed, kFieldChannel, &expected);
   {
     const TransferWatch watch(&counted);
     exchange.start(0, field, moves);

@@ -6,6 +6,7 @@
 
 #include "base/text.h"
 #include "program/listed_messages.h"
+#include "samples/listed_counts.h"
 
 namespace braid::inline session {
 namespace {
@@ -113,10 +114,8 @@ TransferCounts FieldAccount::listed(const Exchange& exchange,
     }
     const std::vector<int64_t> numbers = exchange_.value_counts(field);
     const auto members = exchange.shared() ? std::vector<DeviceId>() : exchange.members;
-    for (const ListedMessage& message :
-         messages_of(holdings.bring(name, needed, numbers, members), numbers, self))
-      ++out[{message.kind == OpKind::kSend ? Transfer::kSend : Transfer::kReceive, "everyone",
-             message.peer.value, kFieldChannel, message.bytes}];
+    add_listed(messages_of(holdings.bring(name, needed, numbers, members), numbers, self),
+               kFieldChannel, &out);
   }
   return out;
 }

@@ -14,6 +14,7 @@
 #include "comm/transfer_audit.h"
 #include "host/file.h"
 #include "program/local_parts.h"
+#include "samples/listed_counts.h"
 #include "test_paths.h"
 #include "weights/test_store.h"
 
@@ -97,9 +98,7 @@ void expect_listed(const std::vector<Message>& messages, const std::vector<Tenso
   const ParamLayout whole;  // no slices: FlatStore has them as any other parts
   const auto listed = [&](const std::vector<Message>& plan) {
     TransferCounts out;
-    for (const ListedMessage& message : messages_of({whole, whole, plan, kinds, kLayers, 4}, self))
-      ++out[{message.kind == OpKind::kSend ? Transfer::kSend : Transfer::kReceive, "everyone",
-             message.peer.value, 3, message.bytes}];
+    add_listed(messages_of({whole, whole, plan, kinds, kLayers, 4}, self), 3, &out);
     return out;
   };
   EXPECT_EQ(transfer_differences(listed(messages), sent), "");

@@ -1,0 +1,31 @@
+#include "samples/listed_counts.h"
+
+namespace braid::inline samples {
+
+Transfer transfer_of(OpKind kind) {
+  switch (kind) {
+    case OpKind::kSend:
+      return Transfer::kSend;
+    case OpKind::kReceive:
+      return Transfer::kReceive;
+    case OpKind::kBroadcast:
+      return Transfer::kBroadcast;
+    case OpKind::kAllGather:
+      return Transfer::kAllGather;
+    case OpKind::kReduceScatter:
+      return Transfer::kReduceScatter;
+    case OpKind::kAllToAll:
+      return Transfer::kAllToAll;
+    default:
+      return Transfer::kAllReduce;
+  }
+}
+
+void add_listed(const std::vector<ListedMessage>& messages, int32_t channel,
+                TransferCounts* counts) {
+  for (const ListedMessage& message : messages)
+    ++(*counts)[{transfer_of(message.kind), "everyone", message.peer.value, channel,
+                 message.bytes}];
+}
+
+}  // namespace braid::inline samples
