@@ -120,15 +120,15 @@ class Portfolio final : public UnitSource {
     Slot& slot = slots_[unit % kUnitWindow];
     evaluations_ += std::exchange(slot.evaluations, 0);
     bounds_ += std::exchange(slot.bounds, 0);
-    const std::optional<State> optimum = std::exchange(slot.optimum, std::nullopt);
     if (slot.best && (!best_ || *slot.cost < *cost_)) {
       best_ = std::move(slot.best);
       cost_ = slot.cost;
       log_.push_back({unit, elapsed_s, *cost_});
       starts_.push_back({*best_, true});
-    } else if (optimum && unit < options_.first_descents) {
-      starts_.push_back({*optimum, false});
+    } else if (slot.optimum) {
+      starts_.push_back({std::move(*slot.optimum), false});
     }
+    slot.optimum.reset();
     for (Frontier<Tree>& frontier : slot.open) open(std::move(frontier));
     slot.open.clear();
   }
@@ -164,7 +164,7 @@ class Portfolio final : public UnitSource {
     std::optional<State>
         best;  // in: the best so far; out: the better of that and what the unit found
     std::optional<Cost> cost;
-    std::optional<State> optimum;                  // out: where a descent ended
+    std::optional<State> optimum;                  // out: where one of the first descents ended
     std::shared_ptr<const typename D::Root> root;  // of `tree`
     std::optional<Tree> tree;                      // kept for the next unit of the slot
     Frontier<Tree> frontier;                       // in
@@ -230,7 +230,7 @@ class Portfolio final : public UnitSource {
       perturb(domain_, state, 2, random);
     }
     coordinate_descent(domain_, state, random, slot.evaluations);
-    slot.optimum = state;
+    if (unit < options_.first_descents) slot.optimum = state;
     take_if_better(slot, std::move(state));
   }
 

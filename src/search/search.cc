@@ -32,9 +32,8 @@ constexpr size_t kBatch = 8;  // plans that are judged before the limits are loo
 // proportion: as many plans of few devices as of many take the same time.
 constexpr int64_t kMostSimulatedDevices = 12'000;
 constexpr int64_t kUnitsOfSimulations = 64;
-// By the judge, so much slower than the best plan, a plan is still worth improving.
+// By the judge, so much slower than the best plan, one plan of another valley is worth improving.
 constexpr double kHopeful = 0.02;
-constexpr int kMostValleys = 1;
 
 optimize::PortfolioOptions portfolio_options(const SearchOptions& options) {
   optimize::PortfolioOptions out;
@@ -243,8 +242,8 @@ class Search {
     if (!bench_.accepts(verdict)) return ok_status();
     if (verdict.step_s < best_s) return improve(plan);
     const bool hopeful = !start.improves && verdict.step_s < (1 + kHopeful) * best_s;
-    if (!hopeful || valleys_ == kMostValleys) return ok_status();
-    ++valleys_;
+    if (!hopeful || left_valley_) return ok_status();
+    left_valley_ = true;
     return improve(plan);
   }
 
@@ -410,7 +409,7 @@ class Search {
   PlanBench bench_;
   double margin_;
   int64_t most_simulated_ = kMostSimulatedDevices;
-  int valleys_ = 0;  // improved from, beside the best plan's
+  bool left_valley_ = false;  // a plan of another one has been improved
   std::vector<ExecutionPlan> simple_;
 };
 
