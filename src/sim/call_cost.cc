@@ -419,6 +419,16 @@ double CallCost::held_state(int stage, OpKind kind, TensorState state) const {
   return 0;
 }
 
+void RoundGroup::add(const BatchRound& round) {
+  rounds += round.rounds;
+  decoding = round.decoding;
+  drawing += round.due > 0 ? round.rounds : 0;
+  drawn += static_cast<double>(round.rounds * round.due);
+  cached_tokens += static_cast<double>(round.cached_tokens);
+  prefill_tokens += static_cast<double>(round.prefill_tokens);
+  pages = std::max(pages, round.pages);
+}
+
 double CallCost::step_host_s() const {
   return factor_ * slowest([](const DeviceModel& device) { return device.efficiency.step_host_s; });
 }
@@ -427,10 +437,8 @@ double CallCost::step_host_s() const {
 // stage reads its weights once for each of them, so a round takes as long as a small batch takes
 // through the whole model, and where rounds follow each other the pipeline fills in each of them.
 double CallCost::rounds_s(const BatchRound& round) const {
-  RoundGroup group{round.rounds, round.decoding, static_cast<double>(round.cached_tokens),
-                   static_cast<double>(round.prefill_tokens), round.pages};
-  group.drawing = round.due > 0 ? round.rounds : 0;
-  group.drawn = static_cast<double>(round.rounds * round.due);
+  RoundGroup group;
+  group.add(round);
   return rounds_s(group);
 }
 

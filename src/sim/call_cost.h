@@ -50,6 +50,9 @@ struct RoundGroup {
   int64_t agreements = 0;     // of the replica's ranks, after them
   int64_t drawing = 0;        // rounds in which sequences get a token
   double drawn = 0;           // tokens that they get, over all rounds
+
+  // Agreements aside. REQUIRES: as many sequences decode as in those before.
+  void add(const BatchRound& round);
 };
 
 class CallCost {

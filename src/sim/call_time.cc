@@ -220,15 +220,9 @@ std::vector<RoundGroup> group_rounds(const std::vector<BatchRequest>& requests,
   int64_t before = 0;
   run_batches(requests, options, [&](const BatchRound& round) {
     RoundGroup& group = groups[round.decoding];
-    group.rounds += round.rounds;
+    group.add(round);
     group.agreements += agreements_in(before, round.rounds, round.due);
     before += round.rounds;
-    group.decoding = round.decoding;
-    group.drawing += round.due > 0 ? round.rounds : 0;
-    group.drawn += static_cast<double>(round.rounds * round.due);
-    group.cached_tokens += static_cast<double>(round.cached_tokens);
-    group.prefill_tokens += static_cast<double>(round.prefill_tokens);
-    group.pages = std::max(group.pages, round.pages);
   });
   std::vector<RoundGroup> out;
   for (const auto& [decoding, group] : groups) out.push_back(group);
