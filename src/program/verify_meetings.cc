@@ -15,19 +15,18 @@ std::string place(const Expansion& e, size_t op) {
 }
 
 // A message as one of its ends lists it, and where.
-struct ListedMessage {
+struct PassMessage {
   int32_t cut, minibatch, micro_batch;
   double bytes;
   size_t op = 0;
-  bool same(const ListedMessage& other) const {
+  bool same(const PassMessage& other) const {
     return std::tie(cut, minibatch, micro_batch, bytes) ==
            std::tie(other.cut, other.minibatch, other.micro_batch, other.bytes);
   }
 };
 
-std::vector<ListedMessage> messages(const Expansion& e, DeviceId peer, Channel channel,
-                                    OpKind kind) {
-  std::vector<ListedMessage> out;
+std::vector<PassMessage> messages(const Expansion& e, DeviceId peer, Channel channel, OpKind kind) {
+  std::vector<PassMessage> out;
   for (size_t i = 0; i < e.ops.size(); ++i) {
     const Op& op = e.ops[i];
     if (op.channel == channel && op.kind == kind && op.peer == peer)
