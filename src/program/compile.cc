@@ -215,12 +215,7 @@ class PlanCompiler {
 
   int32_t step_of(CallId id) const { return steps_.empty() ? 0 : steps_[id.value]; }
 
-  int32_t home_copy(const RoleId& role) const {
-    for (size_t i = 0; i < program_.copies.size(); ++i)
-      if (program_.copies[i].home && program_.copies[i].role == role)
-        return static_cast<int32_t>(i);
-    BRAID_CHECK(false, "role " + role.value + " has no home");
-  }
+  int32_t home_copy(const RoleId& role) const { return program::home_copy(program_, role); }
 
   int32_t state_index(const RoleState& state) {
     const auto found = std::find(program_.states.begin(), program_.states.end(), state);

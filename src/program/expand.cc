@@ -6,6 +6,7 @@
 
 #include "pricing/own_engine.h"
 #include "program/fused.h"
+#include "program/placement.h"
 #include "program/tensor_exchanges.h"
 
 namespace braid::inline program {
@@ -530,9 +531,7 @@ GridPosition position_in(const CallPlacement& where, DeviceId rank) {
 CallFrame call_frame(const Program& program, CallId call, SamplePart part) {
   const Call& entry = program.graph.calls[call.value];
   BRAID_CHECK(!program.calls.empty() && uses_model(entry), "call " + entry.name + " has no model");
-  CallFrame out{call, entry.kind, &program.calls[call.value]};
-  for (const ModelShape& model : program.models)
-    if (model.role == entry.role) out.model = &model;
+  CallFrame out{call, entry.kind, &program.calls[call.value], find_shape(program, entry.role)};
   BRAID_CHECK(out.model != nullptr, "role " + entry.role.value + " has no model");
   out.reads_vocabulary = reads_vocabulary(entry);
   out.early = part == SamplePart::kEarly;

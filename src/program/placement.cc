@@ -18,17 +18,11 @@ std::vector<DeviceId> heads(const CallPlacement& placement) {
   return out;
 }
 
-const WeightCopy* home_of(const Program& program, const RoleId& role) {
-  for (const WeightCopy& copy : program.copies)
-    if (copy.home && copy.role == role) return &copy;
-  return nullptr;
-}
-
 int32_t find_or_add_copy(const RoleId& role, const ParamLayout& layout, Program* program) {
   for (size_t i = 0; i < program->copies.size(); ++i)
     if (program->copies[i].role == role && program->copies[i].layout == layout)
       return static_cast<int32_t>(i);
-  program->copies.push_back({role, layout, home_of(*program, role) == nullptr});
+  program->copies.push_back({role, layout, find_home(*program, role) < 0});
   return static_cast<int32_t>(program->copies.size()) - 1;
 }
 
@@ -97,6 +91,24 @@ bool is_trained(const Graph& graph, const RoleId& role) {
 bool stays_resident(const WeightCopy& copy, const PlanningProblem& problem) {
   return copy.home || !changes(problem.graph, copy.role) ||
          model_of(problem, copy.role).trainable.lora;
+}
+
+int32_t find_home(const Program& program, const RoleId& role) {
+  for (size_t i = 0; i < program.copies.size(); ++i)
+    if (program.copies[i].home && program.copies[i].role == role) return static_cast<int32_t>(i);
+  return -1;
+}
+
+int32_t home_copy(const Program& program, const RoleId& role) {
+  const int32_t home = find_home(program, role);
+  BRAID_CHECK(home >= 0, "role " + role.value + " has no home");
+  return home;
+}
+
+const ModelShape* find_shape(const Program& program, const RoleId& role) {
+  for (const ModelShape& model : program.models)
+    if (model.role == role) return &model;
+  return nullptr;
 }
 
 bool lends_memory(const Program& program, const WeightCopy& home, const WeightCopy& copy) {

@@ -21,6 +21,12 @@ CallId home_call(const Graph& graph, const RoleId& role);
 // The call that writes a field. REQUIRES: one does.
 CallId producer_of(const Graph& graph, const std::string& field);
 
+// The home copy of a role, as an index into the program's copies; -1: there is none.
+int32_t find_home(const Program& program, const RoleId& role);
+// REQUIRES: there is one.
+int32_t home_copy(const Program& program, const RoleId& role);
+// The model of a role; null: it has none.
+const ModelShape* find_shape(const Program& program, const RoleId& role);
 // Whether the copy stays on its devices: home copies, and others of weights that never change as a
 // whole (frozen roles, adapters over frozen weights).
 bool stays_resident(const WeightCopy& copy, const PlanningProblem& problem);

@@ -6,6 +6,7 @@
 #include "base/contains.h"
 #include "base/text.h"
 #include "program/local_parts.h"
+#include "program/placement.h"
 
 namespace braid::inline program {
 
@@ -170,9 +171,9 @@ class ResidencyRun {
   }
 
   int64_t layers_of(const RoleId& role) const {
-    for (const ModelShape& model : program_.models)
-      if (model.role == role) return model.layers;
-    BRAID_CHECK(false, "role " + role.value + " has no model");
+    const ModelShape* model = find_shape(program_, role);
+    BRAID_CHECK(model != nullptr, "role " + role.value + " has no model");
+    return model->layers;
   }
 
   std::string text(int32_t state) const {

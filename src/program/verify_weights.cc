@@ -5,6 +5,7 @@
 
 #include "base/text.h"
 #include "program/local_parts.h"
+#include "program/placement.h"
 
 namespace braid::inline program {
 namespace {
@@ -24,18 +25,6 @@ int64_t covered(const MessagePart& part, const std::vector<MessagePart>& others)
     if (run.size() > 0 && units.size() > 0) sum += run.size() * units.size();
   }
   return sum;
-}
-
-int32_t home_of(const Program& program, const RoleId& role) {
-  for (size_t i = 0; i < program.copies.size(); ++i)
-    if (program.copies[i].home && program.copies[i].role == role) return static_cast<int32_t>(i);
-  return -1;
-}
-
-const ModelShape* model_of_role(const Program& program, const RoleId& role) {
-  for (const ModelShape& model : program.models)
-    if (model.role == role) return &model;
-  return nullptr;
 }
 
 // One entry of the table: what each rank of the copy has while its messages come in order; or what
@@ -154,7 +143,7 @@ class CopyWalk {
     if (i.kind == OpKind::kReallocate) {
       const int32_t copy = program_.reallocations[i.detail].copy;
       const RoleId& role = program_.copies[copy].role;
-      const int32_t home = home_of(program_, role);
+      const int32_t home = find_home(program_, role);
       if (place_in_mesh(program_.copies[home].layout, self_)) reads_[role].push_back(at);
       if (place_in_mesh(program_.copies[copy].layout, self_)) filled_[copy] = at;
     }
@@ -217,8 +206,8 @@ Status verify_reallocation_table(const Program& program, std::optional<DeviceId>
     if (entry.copy < 0 || entry.copy >= copies || program.copies[entry.copy].home)
       return invalid_input(cat(where, ": fills no copy in another layout"));
     const WeightCopy& copy = program.copies[entry.copy];
-    const int32_t home = home_of(program, copy.role);
-    const ModelShape* model = model_of_role(program, copy.role);
+    const int32_t home = find_home(program, copy.role);
+    const ModelShape* model = find_shape(program, copy.role);
     if (home < 0 || model == nullptr)
       return invalid_input(cat(where, ": role ", copy.role, " has no home copy or no model"));
     BRAID_TRY(ReallocationRun(entry, program.copies[home], copy, *model, only).run().at(where));

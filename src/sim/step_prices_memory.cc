@@ -31,9 +31,7 @@ int32_t first_of_call(const Program& program, DeviceId rank, CallId call) {
 }  // namespace
 
 int32_t StepPrices::home_copy(const RoleId& role) const {
-  for (size_t i = 0; i < program_.copies.size(); ++i)
-    if (program_.copies[i].home && program_.copies[i].role == role) return static_cast<int32_t>(i);
-  BRAID_CHECK(false, "role " + role.value + " has no home");
+  return program::home_copy(program_, role);
 }
 
 // Of the call that trains the role, else of any call that uses its home copy.
@@ -99,15 +97,15 @@ double StepPrices::moved_bytes(const Instruction& move, DeviceId device) const {
 
 double StepPrices::copy_bytes(int32_t index, DeviceId device) const {
   const WeightCopy& copy = program_.copies[index];
-  if (borrows_memory(copy) || !place_in_mesh(copy.layout, device)) return 0;
+  const auto place = place_in_mesh(copy.layout, device);
+  if (borrows_memory(copy) || !place) return 0;
   const RoleModel& model = model_of(problem_, copy.role);
   if (copy.home) return state_bytes({copy.role, false}, device);
   const RoleSpec* spec = find_role(program_.graph, copy.role);
   const auto kinds = tensor_kinds(model.size, spec);
   const WeightCopy& home = program_.copies[home_copy(copy.role)];
   const int64_t layers = model.size.layers;
-  int64_t elements =
-      elements_of(held_parts(kinds, layers, copy.layout, *place_in_mesh(copy.layout, device)));
+  int64_t elements = elements_of(held_parts(kinds, layers, copy.layout, *place));
   if (!stays_resident(copy, problem_) && lends_memory(program_, home, copy))
     elements -= elements_of(alike_parts(kinds, layers, home.layout, copy.layout, device));
   return static_cast<double>(elements) * widths_of(model.precision).weight;

@@ -1,10 +1,11 @@
 #include "weights/move_audit.h"
 
-#include <algorithm>
 #include <cmath>
 
 #include "program/listed_messages.h"
 #include "program/listed_transfers.h"
+#include "program/placement.h"
+#include "samples/listed_counts.h"
 
 namespace braid::inline weights {
 namespace {
@@ -48,18 +49,12 @@ TransferCounts listed_of_reallocation(const Program& program, int32_t entry, Dev
                                       const SideOfMove* target) {
   const Reallocation& reallocation = program.reallocations[entry];
   const WeightCopy& to = program.copies[reallocation.copy];
-  const auto home =
-      std::find_if(program.copies.begin(), program.copies.end(),
-                   [&](const WeightCopy& copy) { return copy.home && copy.role == to.role; });
-  const ModelShape& model =
-      *std::find_if(program.models.begin(), program.models.end(),
-                    [&](const ModelShape& each) { return each.role == to.role; });
-  const MovedWeights moved{home->layout,  to.layout,    reallocation.messages,
+  const WeightCopy& home = program.copies[home_copy(program, to.role)];
+  const ModelShape& model = *find_shape(program, to.role);
+  const MovedWeights moved{home.layout,   to.layout,    reallocation.messages,
                            model.changed, model.layers, std::llround(model.widths.gathered)};
   TransferCounts out;
-  for (const ListedMessage& message : messages_of(moved, rank))
-    ++out[{message.kind == OpKind::kSend ? Transfer::kSend : Transfer::kReceive, "everyone",
-           message.peer.value, channel, message.bytes}];
+  add_listed(messages_of(moved, rank), channel, &out);
   if (source != nullptr && source->instance.shards)
     add_gathers(program, *source, rank, model.layers, &out);
   if (target == nullptr || !target->instance.shards) return out;

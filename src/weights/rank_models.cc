@@ -35,10 +35,9 @@ Graph roles_at_home(const Program& program, int64_t rank) {
   Graph graph = program.graph;
   if (program.calls.empty()) return graph;
   std::erase_if(graph.roles, [&](const RoleSpec& spec) {
-    for (const WeightCopy& copy : program.copies)
-      if (copy.home && copy.role == spec.role)
-        return !place_in_mesh(copy.layout, DeviceId{static_cast<int>(rank)}).has_value();
-    return false;
+    const int32_t home = find_home(program, spec.role);
+    return home >= 0 &&
+           !place_in_mesh(program.copies[home].layout, DeviceId{static_cast<int>(rank)});
   });
   return graph;
 }
@@ -92,11 +91,7 @@ ModelPart RankModels::part_of(CallId id) const {
   return part;
 }
 
-int32_t RankModels::home_of(const RoleId& role) const {
-  for (size_t i = 0; i < program_.copies.size(); ++i)
-    if (program_.copies[i].home && program_.copies[i].role == role) return static_cast<int32_t>(i);
-  return -1;
-}
+int32_t RankModels::home_of(const RoleId& role) const { return find_home(program_, role); }
 
 Status RankModels::load_models() {
   std::map<std::string, ModelPart> parts;
