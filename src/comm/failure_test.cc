@@ -78,11 +78,16 @@ Status act(World& world, const std::string& what) {
   BRAID_TRY(all_reduce_once(world, "first"));
   std::fprintf(stderr, "pid %d\n", ::getpid());
   const bool chosen = world.global_rank() == world.world_size() - 1;
-  if (what == "kill" && chosen)  // the others look at it, then it moves on at once
+  const bool dies = what == "kill" || what == "unseen";
+  if (dies && chosen)  // the others look at it, then it moves on at once
     std::this_thread::sleep_for(std::chrono::milliseconds(600));
   world.position().enter("step 3, train actor", cat("instruction ", 10 + world.global_rank()));
   if (is_stuck(what)) return act_stuck(world, what);
-  if (what == "kill" && chosen) ::raise(SIGKILL);
+  if (what == "unseen" && chosen) {
+    // Its output stays open, and so nothing wakes the launcher when it ends.
+    if (std::system("sleep 3 &") != 0) return io_error("cannot start a shell");
+  }
+  if (dies && chosen) ::raise(SIGKILL);
   if (what == "report" && chosen) return invalid_input("the reward file ends in the middle");
   if (what == "stop" && chosen) {
     // Something else wakes it, as a person would.
@@ -118,6 +123,7 @@ TEST(FailureScenario, Part) {
   if (std::getenv("RANK") != nullptr) std::_Exit(run_rank(scenario()));
   LaunchOptions options;
   options.ranks = 3;
+  if (scenario() == "unseen") options.look_s = 1.5;  // the others look seven times meanwhile
   options.argv = {self_path(), "--gtest_filter=FailureScenario.Part", "--gtest_brief=1"};
   const auto code = launch_ranks(options);
   std::_Exit(code.ok() ? *code : 4);
@@ -183,6 +189,13 @@ TEST(Failure, KilledRankEndsAllWithOneMessage) {
                                           10 + rank)));
   EXPECT_EQ(count_of(run.output, "pid "), 3);
   expect_no_orphans(run.output);
+}
+
+TEST(Failure, TheLauncherSaysHowARankEndedEvenIfOthersSeeItFirst) {
+  const Ended run = run_scenario("unseen");
+  EXPECT_EQ(run.end, "exited with status 1") << run.output;
+  EXPECT_EQ(count_of(run.output, "braid: error: "), 1) << run.output;
+  EXPECT_THAT(run.output, HasSubstr("braid: error: rank 2 failed: killed by signal 9"));
 }
 
 // Before it has said anything, as while its libraries load.

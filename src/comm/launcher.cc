@@ -31,7 +31,6 @@ extern char** environ;
 namespace braid::inline comm {
 namespace {
 
-constexpr int kPoll_ms = 50;
 constexpr const char* kErrorPrefix = "braid: error: ";
 
 std::atomic<int> g_signal{0};  // to pass on
@@ -196,7 +195,7 @@ class Launcher {
     std::vector<pollfd> waits;
     for (const LaunchedRank& rank : ranks_)
       if (rank.output.is_open()) waits.push_back({rank.output.get(), POLLIN, 0});
-    ::poll(waits.data(), waits.size(), kPoll_ms);
+    ::poll(waits.data(), waits.size(), static_cast<int>(1000 * options_.look_s));
     for (LaunchedRank& rank : ranks_) pass_lines(rank);
   }
 

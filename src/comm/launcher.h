@@ -17,7 +17,8 @@ struct LaunchOptions {
   int64_t ranks = 1;
   std::vector<std::string> argv;  // of each rank; argv[0] is the path of the program
   std::vector<std::pair<std::string, std::string>> environment = {};  // added for each rank
-  double grace_s = 15;  // from the first failure until what is left is killed
+  double look_s = 0.05;  // between two looks at what has ended
+  double grace_s = 15;   // from the first failure until what is left is killed
 };
 
 // Runs the ranks to their end and gives the exit code: 0, or that of the rank that failed first (1

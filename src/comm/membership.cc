@@ -67,7 +67,7 @@ Result<std::optional<Membership>> read_standard(const Environment& environment) 
   Membership out;
   const bool own = environment("BRAID_LAUNCHER").has_value();
   const auto elastic = environment("TORCHELASTIC_RUN_ID");
-  out.started_by = own ? "braid" : (elastic ? "torchrun" : "the environment");
+  out.started_by = own ? kOwnLauncher : (elastic ? "torchrun" : "the environment");
   BRAID_TRY(check_standard(environment));
   VariableReader read(environment, out.started_by);
   out.world_size = read.number("WORLD_SIZE", 1, kMostRanks);

@@ -13,6 +13,8 @@
 
 namespace braid::inline comm {
 
+inline constexpr const char* kOwnLauncher = "braid";
+
 struct Membership {
   int64_t global_rank = 0;
   int64_t world_size = 1;
@@ -21,7 +23,7 @@ struct Membership {
   std::string master_host = "127.0.0.1";  // of the store that all ranks meet at
   int64_t master_port = 0;
   bool store_exists = false;  // the starter serves the store; else rank 0 does
-  std::string started_by;     // "braid", "torchrun", "srun", "mpirun", "the environment"
+  std::string started_by;     // kOwnLauncher, "torchrun", "srun", "mpirun", "the environment"
   std::string attempt;        // differs between a job and its restarts in the same store
 
   bool one_machine() const { return local_size == world_size; }

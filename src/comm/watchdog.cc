@@ -169,7 +169,7 @@ void Watchdog::judge_watched(const std::string& beat) {
   }
   const double silent_s = now - last_change_s_;
   const ProcessState state = process_state(process_);
-  if (state == ProcessState::kGone) return declare_lost("its process is gone", false);
+  if (state == ProcessState::kGone) return judge_gone(now);
   const bool stopped = state == ProcessState::kStopped;
   if (!beat.empty() && silent_s > (stopped ? options_.stopped_s : options_.lost_s))
     return declare_lost(
@@ -180,6 +180,14 @@ void Watchdog::judge_watched(const std::string& beat) {
     log_warning(cat("rank ", watched_, stopped ? " is stopped (SIGSTOP)" : " gives no sign of life",
                     " since ", format_seconds(silent_s), "; it was at: ", watched_position()));
   }
+}
+
+// A launcher says by which signal it ended, or with which exit code.
+void Watchdog::judge_gone(double now) {
+  if (!gone_since_s_) gone_since_s_ = now;
+  const bool launched = membership_.started_by == kOwnLauncher;
+  if (launched && now - *gone_since_s_ < options_.launcher_s) return;
+  declare_lost("its process is gone", false);
 }
 
 void Watchdog::declare_lost(const std::string& cause, bool lives) {

@@ -33,6 +33,7 @@ struct WatchdogOptions {
   double lost_s = 25;      // without a sign of life: failed, unless known to be stopped
   double stopped_s = 300;  // a process that is seen to be stopped may stay so for this long
   double stall_s = 300;    // without progress: failed
+  double launcher_s = 2;   // a process that is gone: left to Braid's launcher, which knows its end
 };
 
 class Watchdog {
@@ -61,6 +62,7 @@ class Watchdog {
   void say_for_whom(const Beat& own);
   void judge_watched(const std::string& beat);
   std::string watched_position() const;
+  void judge_gone(double now);
   void declare_lost(const std::string& cause, bool lives = true);
   void declare(const RankFailure& failure);
   [[noreturn]] void end_now(const RankFailure& failure);  // REQUIRES: ending_ is held
@@ -78,6 +80,7 @@ class Watchdog {
   std::string last_beat_, process_;
   std::optional<PositionView> view_;  // of a process of this machine
   double last_change_s_ = 0;
+  std::optional<double> gone_since_s_;
   bool named_ = false, watched_done_ = false;
   int64_t beats_ = 0;
 
