@@ -9,7 +9,7 @@ threads unless said otherwise. The first step (of greedy generation the first ba
 others the median counts. --rounds repeats all of it in turn and prints medians and extremes of the ratios. Peak RSS is
 the child's ru_maxrss. --busy runs both again with one other process spinning on the machine. BRAID_PEER_PYTHON
 names the interpreter that has the peer's packages (default: python3). The results are printed as a table with the
-goals beside them, and written as JSON.
+goals beside them, and written as JSON, of which bench/peer_tables.py makes the tables of the pages.
 """
 
 import argparse
@@ -212,8 +212,9 @@ def merged(rounds):
     """Of every program the round with the median time, and of every ratio the median of those within a round."""
     out = {name: sorted((r[name] for r in rounds), key=seconds_of)[(len(rounds) - 1) // 2] for name in rounds[0]}
     all_ratios = [ratios(r) for r in rounds]
-    medians = {name: statistics.median(r[name] for r in all_ratios) for name in all_ratios[0]}
-    return {**out, "round_ratios": all_ratios, "ratios": medians}
+    of_rounds = {name: [r[name] for r in all_ratios] for name in all_ratios[0]}
+    return {**out, "rounds": len(rounds), "ratios": {name: statistics.median(values) for name, values in of_rounds.items()},
+            "extremes": {name: [min(values), max(values)] for name, values in of_rounds.items()}}
 
 
 def print_tables(results):
@@ -223,7 +224,7 @@ def print_tables(results):
             goal = GOALS.get((name, out["preset"]))
             bound = "" if goal is None else ("≤ " if goal[1] == "max" else "≥ ") + str(goal[0])
             met = "" if goal is None else "met" if (value <= goal[0]) == (goal[1] == "max") else "missed"
-            spread = " to ".join(f"{pick(r[name] for r in out['round_ratios']):.2f}" for pick in (min, max))
+            spread = " to ".join(f"{value:.2f}" for value in out["extremes"][name])
             print(f"| {name} | {out['preset']} | {value:.2f} | {spread} | {bound} | {met} |")
     print("\n| run | model | s/step | generated tokens/s | peak RSS MiB | other processes, cores |\n|---|---|---|---|---|---|")
     for out in results:
