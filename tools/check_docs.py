@@ -6,9 +6,9 @@
   another page every mention). It looks like one if it exists seen from the page, the root or src/, begins with a folder of the
   root, or ends like a source file (.cc .h .py .sh .md .toml). Names with * < > { } $ or words in capitals stand for others.
 * Commands in code font and in blocks name files that exist, where these begin with a folder of the root.
-* docs/README.md links every page, and every page (of the root, of docs/ and of an example) has a command that a test runs.
+* docs/README.md links every page and leads to each of docs/ by a question of a table "question | page"; every page (of the root, of docs/ and of an example) has a command that a test runs.
 * Pages say how it is, and not how it was: no "since then", "no longer" and the like.
-* docs/glossary.md has the field's words that people search for and every abbreviation that three pages use, in the order of the alphabet.
+* The field's words that people search for stand on their natural pages in one line; docs/glossary.md has them all, and every abbreviation that three pages use, in the order of the alphabet.
 * A block without a language shows an output: the comment before it says how it is made (tools/check_outputs.py), and such a
   comment has its block. Messages of the program do not stand in indented lines, which escape this.
 * Sources and scripts name pages and anchors that exist; their comments, and the words of pages outside code font, name C++ sources
@@ -42,9 +42,19 @@ RUN = re.compile(r"^ *<!-- (output|text): |^```sh runnable$", re.M)  # tools/che
 RUN_BY_OTHERS = {"algorithms.md"}  # tests/runs/algorithms_test.cc
 PRINTED = re.compile(r"<!-- (?:slow )?text: .*?<!-- end -->", re.S)
 HISTORY = re.compile(r"\b(since then|no longer|until now|as of now|by now|nowadays|formerly|previously|in earlier versions|used to (?:be|have|take|say)|"
-                     r"(?:is|are|has|have|does|do|can) now|now (?:is|are|has|have|does|do|can|takes|gives|says)|has been (?:added|removed|changed|replaced))\b", re.I)
-SEARCHED = ("data parallel", "deterministic", "gradient accumulation", "gradient checkpointing", "mixed precision", "offload", "pipeline parallel",
-            "tensor parallel")  # people look for these words
+                     r"(?:is|are|has|have|does|do|can) now|now (?:is|are|has|have|does|do|can|takes|gives|says)|has been (?:added|removed|changed|replaced)|"
+                     r"in (?:that|the first|the second) hour|both times|states? of the code|"
+                     r"(?:was|were|is|passed|failed|took|met) the (?:first|second) time)\b|\| *(?:first|second) time *\|", re.I)
+SEARCHED = {  # people look for these words: on these pages, besides the glossary
+    "data parallel": ("README.md", "docs/ranks.md", "docs/plans.md", "docs/planner.md"),
+    "deterministic": ("docs/checkpoints.md", "docs/limits.md", "docs/rollout.md"),
+    "gradient accumulation": ("README.md", "docs/configuration.md", "docs/memory.md", "docs/plans.md", "docs/ranks.md", "docs/which_plan.md"),
+    "gradient checkpointing": ("README.md", "docs/configuration.md", "docs/memory.md", "docs/plans.md", "docs/ranks.md", "docs/which_plan.md"),
+    "mixed precision": ("docs/models.md",),
+    "offload": ("docs/memory.md", "docs/plans.md", "docs/which_plan.md"),
+    "pipeline parallel": ("README.md", "docs/ranks.md", "docs/plans.md", "docs/planner.md"),
+    "tensor parallel": ("README.md", "docs/ranks.md", "docs/plans.md", "docs/planner.md"),
+}
 ABBREVIATION = re.compile(r"(?<![\w/.+-])([A-Z]{2,6})s?\b(?![/.]\w)")
 EVERYDAY = {"CPU", "CSV", "CUDA", "GB", "GPU", "HTTP", "JSON", "MB", "PCRE", "README", "SHA", "SIGHUP", "SIGINT", "UTF", "YAML",  # known to all,
             "AMD", "APP", "TRL",  # names,
@@ -216,6 +226,22 @@ def index_faults(pages):
     yield from (f"docs/README.md: {page.relative_to(ROOT)} is not in the index" for page in pages if page != INDEX and page not in linked)
 
 
+def question_faults(pages):
+    """Pages of docs/ to which no question of the index leads: no row `| …? | [page](page) |`."""
+    rows = re.findall(r"^\| *[^|]*\? *\|([^|]*)\|$", prose(INDEX), re.M)
+    led = {(INDEX.parent / match.group(2).partition("#")[0]).resolve() for row in rows for match in LINK.finditer(row) if match.group(2)}
+    yield from (f"docs/README.md: no question leads to {page.relative_to(ROOT)}: give it a row '| question? | [page](page) |'"
+                for page in pages if page.parent == INDEX.parent and page != INDEX and page not in led)
+
+
+def searched_faults():
+    """Natural pages of the field's words that a search in them does not find: a word that a line break divides counts as missing."""
+    for word, names in SEARCHED.items():
+        for name in names:
+            if not (ROOT / name).exists() or word not in (ROOT / name).read_text().lower():
+                yield f"{name}: '{word}', for which people search, is in none of its lines"
+
+
 def glossary_faults(pages):
     """What docs/glossary.md lacks. Its words are the first cells of the rows of its table."""
     words = [re.sub(r"[`*\\]", "", word).strip() for word in re.findall(r"^\| *([^|]*?) *\|", GLOSSARY.read_text(), re.M)[2:]]
@@ -280,7 +306,7 @@ def main():
         for page in pages:
             fix(page)
     wrong = [f"{page.relative_to(ROOT)}: {fault}" for page in pages for fault in faults(page)]
-    wrong += [*index_faults(pages), *glossary_faults(pages), *source_faults(), *named_sources()]
+    wrong += [*index_faults(pages), *question_faults(pages), *searched_faults(), *glossary_faults(pages), *source_faults(), *named_sources()]
     print("\n".join(wrong) or f"docs: {len(pages)} pages, every link and path leads to something, and the index has them all")
     sys.exit(1 if wrong else 0)
 

@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
 """Wraps the running text of Markdown pages at 100 columns. Tables, blocks, comments, headings, lines indented by four or more than their
-list item and what a command prints (tools/check_outputs.py) stay; code in backticks is not broken.
+list item and what a command prints (tools/check_outputs.py) stay; code in backticks is not broken, nor are the field's words, so that a
+search finds them. --check also names a line of text or of indented code that is longer: it is to be broken by hand.
 
 Usage: wrap_pages.py [--check] PAGE...
 """
@@ -8,13 +9,16 @@ import re
 import sys
 from pathlib import Path
 
+from check_docs import SEARCHED
+
 WIDTH = 100
 FENCE = re.compile(r"^ *```")
 PRINTED = re.compile(r"^<!-- (slow )?text: ")
 ITEM = re.compile(r"^ *([*+-]|\d+\.) +(?=\S)")
 STAYS = re.compile(r"^(#|\||>|<|!\[|\s*$|\t)")
 BEGINS_SOMETHING = re.compile(r"^([*+-]|\d+[.)]|#+|[|>].*)$")  # a word that must not stand first in a line
-WORD = re.compile(r"(?:`[^`\n]*`|\S)+")
+WORD = re.compile(rf"(?:`[^`\n]*`|\b(?:{'|'.join(term for term in SEARCHED if ' ' in term)})|\S)+", re.I)
+SKIPPED = re.compile(r"^ *(\||<|!?\[[^\]]*\]\([^)]*\)[.,;:]?$)")  # tables, markers, and a link that fills its line
 
 
 def wrapped(text, first, rest):
@@ -90,21 +94,35 @@ def wrap(text):
     return "\n".join(out) + "\n"
 
 
+def too_long(text):
+    """The numbers of lines beyond WIDTH of running text and of indented code."""
+    fenced = printed = False
+    for number, line in enumerate(text.splitlines(), 1):
+        fence = bool(FENCE.match(line))
+        printed = (printed or bool(PRINTED.match(line))) and line != "<!-- end -->"
+        fenced = fenced != fence
+        if len(line) > WIDTH and not (fenced or fence or printed or SKIPPED.match(line)):
+            yield number
+
+
 def main():
     check = "--check" in sys.argv
-    changed = []
+    changed, long = [], []
     for name in sys.argv[1:]:
         if name == "--check":
             continue
         page = Path(name)
         text = page.read_text()
+        long += [f"{name}:{number}" for number in too_long(text)]
         if wrap(text) == text:
             continue
         changed.append(name)
         if not check:
             page.write_text(wrap(text))
-    if check and changed:
-        sys.exit(f"not wrapped at {WIDTH}: {', '.join(changed)}; python3 tools/wrap_pages.py {' '.join(changed)} wraps them")
+    faults = [f"not wrapped at {WIDTH}: {', '.join(changed)}; python3 tools/wrap_pages.py {' '.join(changed)} wraps them"] if changed else []
+    faults += [f"longer than {WIDTH}, to be broken by hand: {', '.join(long)}"] if long else []
+    if check and faults:
+        sys.exit("\n".join(faults))
 
 
 if __name__ == "__main__":
