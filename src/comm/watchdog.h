@@ -28,12 +28,12 @@
 namespace braid::inline comm {
 
 struct WatchdogOptions {
-  double interval_s = 1;   // between two signs of life
-  double quiet_s = 5;      // without a sign of life: named in the log
-  double lost_s = 25;      // without a sign of life: failed, unless known to be stopped
-  double stopped_s = 300;  // a process that is seen to be stopped may stay so for this long
-  double stall_s = 300;    // without progress: failed
-  double launcher_s = 2;   // a process that is gone: left to Braid's launcher, which knows its end
+  double interval_s = 1;    // between two signs of life
+  double quiet_s = 5;       // without a sign of life: named in the log
+  double lost_s = 25;       // without a sign of life: failed, unless known to be stopped
+  double stopped_s = 300;   // a process that is seen to be stopped may stay so for this long
+  double stall_s = 300;     // without progress: failed
+  double launcher_s = 1.5;  // a process that is gone: left to Braid's launcher, which knows its end
 };
 
 class Watchdog {

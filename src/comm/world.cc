@@ -24,7 +24,7 @@ namespace {
 constexpr int64_t kFilesOfARank = 40;
 constexpr int64_t kFilesOfAPeer = 6;
 // A peer's end is seen as a broken connection before its cause is in the store: wait this long.
-constexpr double kPrimaryCause_s = 5;
+constexpr double kPrimaryCause_s = 4;
 
 std::string rank_list(const std::vector<int64_t>& ranks) {
   std::vector<std::string> names;
