@@ -204,8 +204,15 @@ void drop_equal_defaults(const ConvertOptions& options, YamlNode* config) {
   for (const char* key : {kNameKey, "rollout.max_response_length", "rollout.samples_per_prompt"})
     if (const YamlNode* value = find_key(*config, key))
       sources.overrides.push_back(cat(key, "=", value->scalar));
-  const auto usual = load_config(sources);
-  if (usual.ok()) drop_equal(usual->resolved, config);
+  auto usual = load_config(sources);
+  if (!usual.ok()) return;
+  // The two sizes stand there because other defaults depend on them, not because they are usual.
+  const RolloutConfig rollout;
+  set_key("rollout.max_response_length", std::to_string(rollout.max_response_length), "",
+          &usual->resolved);
+  set_key("rollout.samples_per_prompt", std::to_string(rollout.samples_per_prompt), "",
+          &usual->resolved);
+  drop_equal(usual->resolved, config);
 }
 
 // A layout makes a plan, and a plan says of its calls what train.* says of a run without one: the
@@ -230,11 +237,20 @@ void move_into_plan(YamlNode* config) {
 }
 
 // What a run needs and the source does not say.
-void note_missing(Conversion* out) {
+void note_missing(const ConvertOptions& options, Conversion* out) {
   const auto lacks = [&](const char* key) { return find_key(out->config, key) == nullptr; };
   const YamlNode* name = find_key(out->config, kNameKey);
   const std::string algorithm = name == nullptr ? "" : name->scalar;
   const std::vector<std::string> without_rewards = {"sft", "rm", "dpo", "kto", "orpo", "distill"};
+  const std::vector<std::string> without_generation = {"sft", "rm", "dpo", "kto", "orpo"};
+  constexpr const char* kLongest = "rollout.max_response_length";
+  if (options.framework == "openrlhf" && lacks(kLongest) &&
+      !contains(without_generation, algorithm))
+    out->to_decide.push_back(
+        {"", "",
+         cat(kLongest,
+             ": OpenRLHF takes what the prompt leaves of data.max_len (2048 where nothing "
+             "is said); a run of Braid has one number for all, and 128 without it")});
   if (lacks("model.path"))
     out->to_decide.push_back({"", "", "model.path: no key names the model's folder"});
   const auto asked = [&](const std::string& begin) {
@@ -336,7 +352,7 @@ Result<Conversion> convert_config(const ForeignKeys& keys, const ConvertOptions&
     name.origin = options.algorithm.empty() ? "as its keys say" : "--algorithm";
     merger.put(cat(kNameKey, ": ", algorithm), name, false);
   }
-  note_missing(&out);
+  note_missing(options, &out);
   drop_equal_defaults(options, &out.config);
   move_into_plan(&out.config);
   order_keys(option_rows(), "", &out.config);

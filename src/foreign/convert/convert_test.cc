@@ -439,6 +439,24 @@ TEST(Convert, AScriptOfTrlIsNotRead) {
         AllOf(HasSubstr(name), HasSubstr("args.to_json_string()"), HasSubstr("docs/from_trl.md")));
 }
 
+// Sizes that a run depends on and that a script seldom says where the framework's are meant.
+TEST(Convert, SizesThatNobodyStatesAreThoseOfTheFramework) {
+  const Config grpo = convert("trl", "learning_rate: 1.0e-6\n", "grpo").config;
+  EXPECT_EQ(grpo.rollout.max_response_length, 256);
+  EXPECT_EQ(grpo.rollout.samples_per_prompt, 8);
+  EXPECT_EQ(convert("trl", "learning_rate: 1.0e-6\n", "rloo").config.rollout.samples_per_prompt, 2);
+  EXPECT_EQ(convert("trl", "learning_rate: 1.0e-6\n", "ppo").config.rollout.max_response_length,
+            53);
+  const Converted verl = convert("verl", "data: {train_batch_size: 64}\n");
+  EXPECT_EQ(verl.config.rollout.max_response_length, 512);
+  EXPECT_THAT(verl.text, Not(HasSubstr("samples_per_prompt:"))) << "1 is the usual one";
+  // OpenRLHF has no number.
+  EXPECT_THAT(convert("openrlhf", "rollout: {batch_size: 8}\n").text,
+              HasSubstr("rollout.max_response_length: OpenRLHF takes"));
+  EXPECT_THAT(convert("openrlhf", "rollout: {max_new_tokens: 64}\n").text,
+              Not(HasSubstr("rollout.max_response_length: OpenRLHF takes")));
+}
+
 TEST(Convert, KnowsThreeFrameworks) {
   EXPECT_THAT(convert_config({}, options_for("slime")).status().message(),
               HasSubstr("'slime' is no framework whose configurations are converted; known: trl, "
