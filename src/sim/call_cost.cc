@@ -466,6 +466,10 @@ double CallCost::rounds_on_s(const DeviceModel& device, const RoundGroup& group)
     step.spans_domains = this->group(step.tp, 1).per_domain < step.tp;
     seconds += static_cast<double>(group.rounds) * decode_step_s(m, step, device);
   }
+  seconds += static_cast<double>(group.rounds) *
+             hand_on_s(device, (static_cast<double>(group.decoding) +
+                                group.prefill_tokens / static_cast<double>(group.rounds)) /
+                                   batches);
   double draws = 0;
   if (group.drawing > 0) {
     const auto rounds = static_cast<double>(group.drawing);
@@ -477,11 +481,29 @@ double CallCost::rounds_on_s(const DeviceModel& device, const RoundGroup& group)
   return fill * seconds + draws;
 }
 
+// Published decode steps have in them what their ranks send; of Braid's own engine passes alone are
+// measured, on one device (pricing/own_engine.h).
+bool CallCost::lists_messages(const DeviceModel& device) {
+  return device.efficiency.decode_fill > 0;
+}
+
+// Hidden states of a batch on their way through the stages.
+double CallCost::hand_on_s(const DeviceModel& device, double tokens) const {
+  if (!lists_messages(device)) return 0;
+  const int apart = mesh_index(strategy_, {0, 0, 1}) - mesh_index(strategy_, {0, 0, 0});
+  double seconds = 0;
+  for (const Expansion& stage : stages_)
+    for (const Op& op : stage.ops) {
+      if (op.kind != OpKind::kSend) continue;
+      const CollectiveGroup pair = group(2, apart);
+      seconds += send_s(tokens * op.bytes, pair.per_domain > 1, pair, device.efficiency);
+    }
+  return seconds;
+}
+
 // What ranks send to draw a token for each row: with the logits of all of them, once for a round.
-// Published decode steps have it in them; of Braid's own engine passes alone are measured.
 double CallCost::draw_s(const DeviceModel& device, double rows) const {
-  const bool measured_without = device.efficiency.decode_fill > 0;  // pricing/own_engine.h
-  if (!measured_without) return 0;
+  if (!lists_messages(device)) return 0;
   const Expansion& last = stages_.back();
   double seconds = 0;
   const auto add = [&](OpKind kind, double bytes, const OpGroup& over) {

@@ -158,6 +158,8 @@ class CallCost {
   double with_gathers(double compute_s, double exchange_s) const;
   double reduction_s(const Expansion& e, const Op& op, double* window_s) const;
   double agreement_s(const Expansion& e, const Op& op) const;
+  static bool lists_messages(const DeviceModel& device);
+  double hand_on_s(const DeviceModel& device, double tokens) const;
   double draw_s(const DeviceModel& device, double rows) const;
   double update_s(const Expansion& e, const Op& op) const;
   double return_s(const Expansion& e, const Op& op) const;

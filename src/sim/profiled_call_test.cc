@@ -1,6 +1,8 @@
 // Calls of the simulator on devices with a profile: collectives and passes take the measured times.
 #include <gtest/gtest.h>
 
+#include <algorithm>
+
 #include "plan/execution_plan.h"
 #include "plan/test_problem.h"
 #include "sim/call_cost.h"
@@ -113,6 +115,44 @@ TEST(ProfiledCall, RoundsTakeWhatDrawsSend) {
   problem.models.at("actor").size.vocab = 2000;
   EXPECT_NEAR(more_s(2, 1, 1, 0, 0), 3, 1e-9);
   EXPECT_EQ(more_s(2, 1, 0, 1, 0), 0);
+}
+
+// Behind stages it also takes what hidden states take from each to the next: of a round of few rows
+// once, of one that is cut into batches less often than there are batches, as they follow each
+// other.
+TEST(ProfiledCall, RoundsTakeWhatStagesHandOn) {
+  constexpr double kMessage_s = 0.5;
+  const PlanningProblem problem = make_test_problem({.devices = 4, .prompts = 256});
+  const auto round_s = [&](int tp, int pp, int64_t rows, bool slow, const std::string& engine) {
+    const Program program = *compile(uniform_plan(problem, 4 / tp / pp, tp, pp), problem);
+    Calibration calibration = committed_calibration();
+    Profile profile;
+    profile.gpu = *find_gpu("a100-80g");
+    profile.engine = engine;
+    for (const double bytes : {1.0, 1e12})
+      for (const int ranks : {2, 4})
+        for (const char* op : {"all_gather", "all_reduce", "reduce_scatter", "broadcast"})
+          profile.collectives.push_back({op, ranks, true, bytes, 0});
+    profile.efficiencies["nvlink_latency_us"] = slow ? kMessage_s * 1e6 : 0;
+    calibration.profiles = {profile};
+    const auto calls = program.graph.calls;
+    const auto generate = std::find_if(calls.begin(), calls.end(), [](const Call& call) {
+      return call.kind == CallKind::kGenerate;
+    });
+    const CallId id{static_cast<int32_t>(generate - calls.begin())};
+    return CallCost::make(program, id, problem, calibration)
+        ->rounds_s(BatchRound{.rounds = 3, .decoding = rows, .cached_tokens = 300 * rows});
+  };
+  const auto more_s = [&](int tp, int pp, int64_t rows, const std::string& engine = "braid") {
+    return round_s(tp, pp, rows, true, engine) - round_s(tp, pp, rows, false, engine);
+  };
+  EXPECT_NEAR(more_s(1, 2, 8), 3 * kMessage_s, 1e-9);
+  EXPECT_NEAR(more_s(1, 4, 8), 3 * 3 * kMessage_s, 1e-9);
+  EXPECT_NEAR(more_s(2, 2, 8), 3 * kMessage_s, 1e-9);
+  EXPECT_EQ(more_s(1, 1, 8), 0);
+  EXPECT_EQ(more_s(1, 4, 8, "vllm"), 0);
+  // Four batches: as if three passes of a quarter each followed the first.
+  EXPECT_NEAR(more_s(1, 4, 64), 3 * 3 * kMessage_s * (1 + 3.0 / 4), 1e-9);
 }
 
 // Frozen weights that are files in memory for their calls, and what kernels pack.
