@@ -14,6 +14,7 @@ def main():
     blocks = re.findall(rf"^```[a-z]+\n(# {re.escape(folder)}/(\S+)\n.*?)^```$", Path(page).read_text(), re.M | re.S)
     if not blocks:
         sys.exit(f"{page}: no block begins with '# {folder}/'")
+    Path(to).mkdir(parents=True, exist_ok=True)
     for text, name in blocks:
         (Path(to) / name).write_text(text.replace(folder, to))
 

@@ -101,7 +101,11 @@ Result<std::string> snapshot_folder(const HubName& name, const HubKind& kind) {
 }
 
 Status nowhere(const std::string& text, const HubKind& kind, const std::optional<HubName>& name) {
-  if (!name) return not_found(cat(text, ": there is no such ", kind.what));
+  const bool exported = text.find("/export/") != std::string::npos;
+  if (!name)
+    return not_found(
+        cat(text, ": there is no such ", kind.what,
+            exported ? "; it is what a run leaves at its end: train that one first" : ""));
   return not_found(cat(text, ": there is no such ", kind.what,
                        " here, and none of this name in the Hugging Face cache (",
                        hub_cache_folder(), "); fetch it: ", download_command(*name, kind)));

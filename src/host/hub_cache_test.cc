@@ -71,8 +71,10 @@ TEST_F(HubCache, WhatIsNotThereIsSaidWithTheCommandThatBringsIt) {
                                     HasSubstr(home_ + "/hub"), HasSubstr("hf download Org/Name")));
   EXPECT_EQ(locate_model("/nowhere/model").status().message(),
             "/nowhere/model: there is no such model folder");
-  EXPECT_EQ(locate_model("runs/a/export/actor").status().message(),
-            "runs/a/export/actor: there is no such model folder");
+  EXPECT_EQ(
+      locate_model("runs/a/export/actor").status().message(),
+      "runs/a/export/actor: there is no such model folder; it is what a run leaves at its end: "
+      "train that one first");
 }
 
 TEST_F(HubCache, ACheckpointIsNoModel) {

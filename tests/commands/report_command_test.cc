@@ -134,7 +134,7 @@ TEST_F(ReportCommand, WhatIsNoRunIsOneError) {
 }
 
 // Two widths, no error of its script, no empty section, nothing wider than the window: a run of one
-// process, one under a plan, both on one page.
+// process, one under a plan, both on one page, one without responses.
 TEST_F(ReportCommand, ThePageOfARunIsWholeInABrowser) {
   const std::string model =
       " model.path= model.config=examples/quickstart/model/config.json "
@@ -152,11 +152,17 @@ TEST_F(ReportCommand, ThePageOfARunIsWholeInABrowser) {
         "'reward=[{name: a, type: rule, rule: exact}, {name: b, type: rule, rule: digit_share}]' "
         "rollout.prompts_per_step=8 parallel='{dp: 2}' train.threads=1");
   ASSERT_TRUE(path_exists(join_path(folder_, "planned/predicted.json")));
+  // Nothing is generated there.
+  ASSERT_EQ(run_braid(cat("sft examples/quickstart/sft.yaml", model,
+                          "train.total_steps=2 run.dir=", folder_, " run.name=learnt"))
+                .exit_code,
+            0);
   const std::string both = join_path(folder_, "both.html");
   ASSERT_EQ(
       run_braid(cat("report ", folder_, "/alone ", folder_, "/planned --out ", both)).exit_code, 0);
   for (const std::string& page :
-       {cat(folder_, "/alone/", kRunPageName), cat(folder_, "/planned/", kRunPageName), both}) {
+       {cat(folder_, "/alone/", kRunPageName), cat(folder_, "/planned/", kRunPageName),
+        cat(folder_, "/learnt/", kRunPageName), both}) {
     const CommandOutcome looked =
         run_shell(cat("python3 ", BRAID_SOURCE_DIR, "/tools/look_at_report.py ", page, " 2>&1"));
     if (looked.exit_code == 77) GTEST_SKIP() << "there is no Chromium";

@@ -116,12 +116,14 @@ Status train_step(const Run& run, MetricsLog& log, MetricsRow& row, bool& saved)
   return ok_status();
 }
 
-// The page of what the run has written so far. It is an extra: where it fails the run has not.
-void write_page(const Config& config) {
-  if (!config.report.html || !config.log.jsonl) return;
+// The page of what the run has written so far; whether there is one. It is an extra: where it fails
+// the run has not.
+bool write_page(const Config& config) {
+  if (!config.report.html || !config.log.jsonl) return false;
   const Status written = write_run_page(run_folder(config));
   if (!written.ok() && written.code() != Code::kNotFound)
     log_warning(cat("report.html: no page of this run: ", written.message()));
+  return written.ok();
 }
 
 // After the last step, or a stop signal: the last checkpoint, and at the end the export.
@@ -269,11 +271,13 @@ Status run_rank(RunStart start, World* world, bool* together) {
   *together = session->dismissed();
   // Whatever ended it: the page shows what was done, beside what was predicted of it.
   const Status told = prediction.write(session->saving_peaks());
-  write_page(config);
+  const std::string page = write_page(config) ? join_path(folder, kRunPageName) : "";
+  if (!ended.ok() && !page.empty()) log_info("what was done is shown in " + page);
   BRAID_TRY(ended);
   BRAID_TRY(told);
   prediction.end_search();
-  log_info("done; metrics, samples and the exported model are in " + folder);
+  log_info(cat("done; metrics, samples and the exported model are in ", folder,
+               page.empty() ? "" : cat("; the page of the run is ", page)));
   return ok_status();
 }
 
@@ -342,7 +346,9 @@ Status train(const TrainArguments& arguments, std::vector<std::string> inputs,
   if (arguments.dry_run) {
     Config dated = config;
     BRAID_ASSIGN(dated.data.template_date, run_date(config, nullptr));
-    return check_run_inputs(dated, graph);
+    BRAID_TRY(check_run_inputs(dated, graph));
+    log_info("--dry-run: nothing wrong was found, and nothing was trained");
+    return ok_status();
   }
   bool together = false;
   if (!membership || membership->world_size == 1)
