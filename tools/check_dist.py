@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 """Tries what `make dist` packs as an ordinary user in an empty folder, with nothing in the environment but PATH and HOME.
 
-* `check_dist.py planner PLANNER BRAID`: the planner prints for examples/plans/ppo_7b_8gpu.yaml what BRAID prints, a plan that it
-  writes is simulated, and neither program needs newer libraries than tools/check_symbols.py allows.
+* `check_dist.py planner PLANNER BRAID [ENGINE]`: the planner prints for examples/plans/ppo_7b_8gpu.yaml what BRAID prints, a plan that
+  it writes is simulated, and no program needs newer libraries than tools/check_symbols.py allows.
 * `check_dist.py wheel WHEEL BRAID`: pip installs the wheel in two fresh environments, one that has torch beside the wheel and one that
   finds it elsewhere; both train two steps to the losses of BRAID and plan as it does, on the bundled libraries alone; without torch
   the command says what to install."""
@@ -77,14 +77,14 @@ def check_plan(place, program, braid):
     expect_equal("the simulation", place.run(program, "simulate", config, "--plan", "plan.yaml"), simulated)
 
 
-def check_planner(planner, braid):
+def check_planner(planner, braid, *engine):
     with tempfile.TemporaryDirectory() as base:
         place = Place(base)
         check_plan(place, place.give(planner), braid)
-    faults = [fault for path in (planner, braid) for fault in check_symbols.describe(path)[1]]
+    faults = [fault for path in (planner, braid, *engine) for fault in check_symbols.describe(path)[1]]
     if faults:
         sys.exit("\n".join(faults))
-    if any(check_symbols.needed(planner).values()):
+    if check_symbols.dynamic_symbols(planner) is not None:
         sys.exit(f"check_dist: {planner} is not static")
     print("planner: ok")
 
@@ -158,7 +158,7 @@ def check_wheel(wheel, braid):
 
 def main():
     checks = {"planner": check_planner, "wheel": check_wheel}
-    if len(sys.argv) != 4 or sys.argv[1] not in checks:
+    if len(sys.argv) not in (4, 5) or sys.argv[1] not in checks:
         sys.exit(__doc__)
     checks[sys.argv[1]](*(Path(path).resolve() for path in sys.argv[2:]))
 

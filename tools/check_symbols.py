@@ -9,13 +9,20 @@ LIMITS = {"GLIBC": (2, 35), "GLIBCXX": (3, 4, 30), "CXXABI": (1, 3, 13)}
 NEEDED = re.compile(r"\*UND\*.*\((GLIBC|GLIBCXX|CXXABI)_([0-9.]+)\) +(\S+)")
 
 
-def needed(path):
-    """{kind: {version: [symbols]}} of what a program or shared library takes from libraries; nothing of a static program."""
+def dynamic_symbols(path):
+    """What objdump prints of a program or shared library; None of a static program, which has none."""
     run = subprocess.run(["objdump", "-T", str(path)], capture_output=True, text=True)
-    if run.returncode != 0 and "not a dynamic object" not in run.stderr:
+    if "not a dynamic object" in run.stderr:
+        return None
+    if run.returncode != 0:
         sys.exit(f"check_symbols: {path}: {run.stderr.strip()}")
+    return run.stdout
+
+
+def needed(symbols):
+    """{kind: {version: [symbols]}} of what dynamic_symbols() printed."""
     out = {kind: {} for kind in LIMITS}
-    for kind, version, symbol in NEEDED.findall(run.stdout):
+    for kind, version, symbol in NEEDED.findall(symbols):
         out[kind].setdefault(tuple(map(int, version.split("."))), []).append(symbol)
     return out
 
@@ -26,8 +33,16 @@ def dotted(version):
 
 def describe(path):
     """(one line, faults) of a file."""
+    symbols = dynamic_symbols(path)
+    return (f"{path}: static", []) if symbols is None else judge(path, needed(symbols))
+
+
+def judge(path, versions_needed):
+    """(one line, faults) of a dynamic program or library, all of which need some version of the C library."""
     parts, faults = [], []
-    for kind, versions in needed(path).items():
+    if not versions_needed["GLIBC"]:
+        faults.append(f"{path}: no version of the C library was found among its symbols")
+    for kind, versions in versions_needed.items():
         if not versions:
             continue
         top = max(versions)
@@ -36,7 +51,7 @@ def describe(path):
         newer = [symbol for version, names in versions.items() if version > LIMITS[kind] for symbol in names]
         if newer:
             faults.append(f"{path}: newer than {kind}_{dotted(LIMITS[kind])}: {', '.join(sorted(set(newer)))}")
-    return f"{path}: {', '.join(parts) or 'static, or nothing versioned'}", faults
+    return f"{path}: {', '.join(parts)}", faults
 
 
 def main():

@@ -84,7 +84,7 @@ def suites(build):
     found["plan_curves"] = ("python3 tools/plan_curves.py build/braid --out docs/evidence/plan_curves_runs.json", lambda: run_command(curves))
     steps = [os.environ.get("BRAID_PYTHON", "python3"), "tools/check_steps.py", str(build / "braid"), "--out", str(EVIDENCE / "steps_runs.json")]
     found["steps"] = ("python3 tools/check_steps.py build/braid --out docs/evidence/steps_runs.json", lambda: run_command(steps))
-    dist = (f"make dist BUILD={build} && tools/check_dist.py planner dist/braid-*-linux-$(uname -m) {build}/braid && "
+    dist = (f"make dist BUILD={build} && tools/check_dist.py planner dist/braid-*-linux-$(uname -m) {build}/braid {build}/braid-engine && "
             f"tools/check_dist.py wheel dist/braid_engine-*.whl {build}/braid")
     found["dist"] = (dist.replace(f"{build}", "build"), lambda: run_command(["bash", "-c", dist]))
     docs = ["python3", "tools/check_outputs.py", str(build / "braid"), "--all"]
