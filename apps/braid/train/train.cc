@@ -216,6 +216,21 @@ Status write_what_runs(const LoadedConfig& loaded, const PlannedRun& planned,
       about_run(loaded, planned).dump(2, ' ', false, Json::error_handler_t::replace));
 }
 
+// Whatever ended it: the page shows what was done, beside what was predicted of it.
+Status tell_end(const Config& config, const Session& session, const Status& ended,
+                RunPrediction& prediction) {
+  const std::string folder = run_folder(config);
+  const Status told = prediction.write(session.saving_peaks());
+  const std::string page = write_page(config) ? join_path(folder, kRunPageName) : "";
+  if (!ended.ok() && !page.empty()) log_info("what was done is shown in " + page);
+  BRAID_TRY(ended);
+  BRAID_TRY(told);
+  prediction.end_search();
+  log_info(cat("done; metrics, samples and the exported model are in ", folder,
+               page.empty() ? "" : cat("; the page of the run is ", page)));
+  return ok_status();
+}
+
 // Which rank's work this process does, and what only one rank of a job does: files and console.
 // `together` becomes whether all ranks have come to their end, also where a signal stopped them.
 Status run_rank(RunStart start, World* world, bool* together) {
@@ -269,16 +284,7 @@ Status run_rank(RunStart start, World* world, bool* together) {
   const Status ended = train_loop(
       {config, *session, schedule, program, arguments.order, prediction, idle, warnings}, log, row);
   *together = session->dismissed();
-  // Whatever ended it: the page shows what was done, beside what was predicted of it.
-  const Status told = prediction.write(session->saving_peaks());
-  const std::string page = write_page(config) ? join_path(folder, kRunPageName) : "";
-  if (!ended.ok() && !page.empty()) log_info("what was done is shown in " + page);
-  BRAID_TRY(ended);
-  BRAID_TRY(told);
-  prediction.end_search();
-  log_info(cat("done; metrics, samples and the exported model are in ", folder,
-               page.empty() ? "" : cat("; the page of the run is ", page)));
-  return ok_status();
+  return tell_end(config, *session, ended, prediction);
 }
 
 // Needs no weights, unless a plan is stated.
