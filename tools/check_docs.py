@@ -43,7 +43,7 @@ RUN_BY_OTHERS = {"algorithms.md"}  # tests/runs/algorithms_test.cc
 PRINTED = re.compile(r"<!-- (?:slow )?text: .*?<!-- end -->", re.S)
 HISTORY = re.compile(r"\b(since then|no longer|until now|as of now|by now|nowadays|formerly|previously|in earlier versions|used to (?:be|have|take|say)|"
                      r"(?:is|are|has|have|does|do|can) now|now (?:is|are|has|have|does|do|can|takes|gives|says)|has been (?:added|removed|changed|replaced)|"
-                     r"in (?:that|the first|the second) hour|both times|states? of the code|"
+                     r"in (?:that|the first|the second) hour|both times|states? of the code|has not become|then saved|"
                      r"(?:was|were|is|passed|failed|took|met) the (?:first|second) time)\b|\| *(?:first|second) time *\|", re.I)
 SEARCHED = {  # people look for these words: on these pages, besides the glossary
     "data parallel": ("README.md", "docs/ranks.md", "docs/plans.md", "docs/planner.md"),

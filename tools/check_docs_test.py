@@ -95,6 +95,8 @@ class CheckDocs(unittest.TestCase):
         self.only("'in that hour' tells history", docs_in_a_dot_md="# A\n\nIt was fast in that hour.\n\n" + COMMAND)
         self.only("'passed the second time' tells history", docs_in_a_dot_md="# A\n\nIt passed the second time.\n\n" + COMMAND)
         self.only("'| first time |' tells history", docs_in_a_dot_md="# A\n\n| | s |\n|---|---|\n| first time | 5 |\n\n" + COMMAND)
+        self.only("'has not become' tells history", docs_in_a_dot_md="# A\n\nIt has not become smaller.\n\n" + COMMAND)
+        self.only("'then saved' tells history", docs_in_a_dot_md="# A\n\nOne unit then saved 55 s.\n\n" + COMMAND)
         self.only("'states of the code' tells history", docs_in_a_dot_md="# A\n\nOf two states of the code.\n\n" + COMMAND)
         self.assertEqual(faults(docs_in_a_dot_md="# A\n\nIt is read for the first time, and fast the second time.\n\n" + COMMAND), [])
         self.assertEqual(faults(docs_in_a_dot_md="# A\n\nIt is there before the step, is used to train, and `is now` is code.\n\n" + COMMAND), [])
