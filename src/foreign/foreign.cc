@@ -125,7 +125,7 @@ Result<ModelSize> model_of_path(const std::string& key, const std::string& path,
         cat(key, ": is missing; name the model, or --model-size ", key, "=qwen3-8b"));
   if (options.read)
     if (const auto text = options.read(path + "/config.json"); text.ok()) {
-      BRAID_ASSIGN(ModelSize model, parse_hf_config(*text, path + "/config.json"));
+      BRAID_ASSIGN(ModelSize model, parse_model_size(*text, path + "/config.json"));
       if (!model.unknown_architecture.empty()) add_note(assumption_note(model), notes);
       return model;
     }

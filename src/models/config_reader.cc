@@ -11,26 +11,22 @@ void ConfigReader::fail(std::string message) {
   if (status_.ok()) status_ = invalid_input(std::move(message));
 }
 
-int64_t ConfigReader::size(const char* key) {
-  if (!has(key)) {
-    fail(cat("missing key '", key, "'"));
-    return 1;
-  }
-  const Json& value = object_.at(key);
-  if (!value.is_number_integer()) {
-    fail(cat("key '", key, "' must be an integer, not ", value.dump()));
-    return 1;
-  }
-  const auto number = value.get<int64_t>();
-  if (number <= 0 || number > kMaxSize) {
-    fail(cat("key '", key, "' is ", value.dump(), "; it must be between 1 and ", kMaxSize));
-    return 1;
-  }
-  return number;
+void ConfigReader::refuse(std::string message) {
+  if (refusal_.ok()) refusal_ = invalid_input(std::move(message));
 }
 
-int64_t ConfigReader::size_or(const char* key, int64_t fallback) {
-  return has(key) ? size(key) : fallback;
+int64_t ConfigReader::whole(Spellings keys, int64_t least, std::optional<int64_t> fallback) {
+  for (const char* key : keys) {
+    if (!has(key)) continue;
+    const Json& value = object_.at(key);
+    if (value.is_number_integer() && value >= least && value <= kMaxSize)
+      return value.get<int64_t>();
+    fail(cat("'", key, "' must be a whole number from ", least, " to ", kMaxSize, ", is ",
+             value.dump()));
+    return 1;
+  }
+  if (!fallback) fail(cat("missing key '", *keys.begin(), "'"));
+  return fallback.value_or(1);
 }
 
 double ConfigReader::number(const char* key) {

@@ -1,5 +1,7 @@
 #include "models/family.h"
 
+#include <algorithm>
+
 #include "models/families/families.h"
 
 namespace braid::inline models {
@@ -15,6 +17,13 @@ const ModelFamily& family_of(const ModelSpec& spec) {
   for (const ModelFamily& family : model_families())
     if (family.name == spec.family) return family;
   check_failed(__FILE__, __LINE__, "known family", cat("no model family '", spec.family, "'"));
+}
+
+int64_t norms_of_layer(const TensorNames& names) {
+  const std::string* norms[] = {&names.attention_norm, &names.attention_post_norm, &names.mlp_norm,
+                                &names.mlp_post_norm};
+  return std::count_if(std::begin(norms), std::end(norms),
+                       [](const std::string* norm) { return !norm->empty(); });
 }
 
 bool joins_gate(const ModelSpec& spec) {
@@ -100,8 +109,8 @@ std::vector<TensorSpec> model_tensors(const ModelSpec& spec, int64_t begin, int6
   TensorList list(spec);
   if (begin == 0) {
     list.add(family.names.prefix + family.names.embedding, {spec.vocab, spec.hidden});
-    if (spec.learned_positions)
-      list.add(family.names.prefix + family.names.positions, {spec.max_positions, spec.hidden});
+    if (spec.learned_positions > 0)
+      list.add(family.names.prefix + family.names.positions, {spec.learned_positions, spec.hidden});
   }
   for (int64_t layer = begin; layer < end; ++layer) {
     list.add_attention(layer_prefix(family, layer));

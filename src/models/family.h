@@ -1,6 +1,7 @@
 // What one Hugging Face model family is: how its config.json is read and how its checkpoints name
-// and orient their tensors. One file per family under families/; nn builds every family from these
-// values with the same layers. Pure values, thread-safe.
+// and orient their tensors. One file per family that is executed under families/, from whose values
+// nn builds every family with the same layers; those that are priced alone are one table. Pure
+// values, thread-safe.
 #pragma once
 
 #include <cstdint>
@@ -35,17 +36,54 @@ struct TensorNames {
   std::vector<std::string> ignored = {".rotary_emb.inv_freq"};
 };
 
-struct ModelFamily {
-  std::string name;             // short, for messages
-  std::string lm_architecture;  // "LlamaForCausalLM"
-  std::string
-      score_architecture;  // the same with `score.weight` instead of the language-model head
-  void (*read)(ConfigReader& config, ModelSpec& spec);
-  TensorNames names;
+// How config.json calls dimensions. Other usual spellings are read too; these are asked for.
+struct SizeKeys {
+  const char* layers = "num_hidden_layers";
+  const char* hidden = "hidden_size";
+  const char* heads = "num_attention_heads";
+  const char* intermediate = "intermediate_size";
+  const char* positions = "max_position_embeddings";
 };
 
-// Every family, in the order in which messages list them.
+// Kinds of layers in config.json.
+inline constexpr const char *kFullLayer = "full_attention", *kWindowedLayer = "sliding_attention";
+
+// Which layers see a window of the keys where `layer_types` does not say.
+struct WindowRule {
+  enum class Layers {
+    kNone,        // whatever config.json says
+    kAll,         // where it states a width, and `use_sliding_window` is not false
+    kUpper,       // from `max_window_layers` on, where `use_sliding_window` is true
+    kAllButEach,  // but each n-th
+  };
+  Layers layers = Layers::kAll;
+  int64_t each = 0;
+  const char* each_key = nullptr;  // that states another `each`
+  int64_t width = 0;               // where `sliding_window` is absent; null means none
+};
+
+struct ModelFamily {
+  std::string name;                     // short, for messages
+  std::string model_type = name;        // in config.json
+  std::string lm_architecture = "";     // "LlamaForCausalLM"; "": priced, not executed
+  std::string score_architecture = "";  // with `score.weight` instead of the language-model head
+  SizeKeys keys = {};
+  bool tied_embeddings = false;  // where config.json does not say
+  int64_t head_dim = 0;          // where it does not say; 0 = hidden / heads
+  bool gated_mlp = true;
+  int64_t stated_mlps = 1;         // `intermediate` is the width of so many matrices together
+  bool learned_positions = false;  // a table with a row for each position
+  int64_t rows_before = 0;         // of that table, in front of the first position
+  WindowRule windows = {};
+  // What running the model needs beside its dimensions, which are read before.
+  void (*read)(ConfigReader& config, ModelSpec& spec) = nullptr;
+  TensorNames names = {};
+};
+
+// Every family that is executed, in the order in which messages list them.
 const std::vector<ModelFamily>& model_families();
+// The families that are priced and not executed.
+const std::vector<ModelFamily>& priced_families();
 
 // The family of a spec that parse_model_spec returned.
 const ModelFamily& family_of(const ModelSpec& spec);
@@ -53,13 +91,13 @@ const ModelFamily& family_of(const ModelSpec& spec);
 // Whether one matrix of the checkpoint has the rows of gate and, below them, those of up.
 bool joins_gate(const ModelSpec& spec);
 
-// The keys that all families but gpt2 spell alike: sizes, norm, rotary embedding, tied embeddings.
-struct DecoderDefaults {
-  bool tied_embeddings = false;
-  int64_t head_dim = 0;  // 0 = hidden / heads
-  double rope_theta = 10000;
-};
-void read_decoder_config(ConfigReader& config, const DecoderDefaults& defaults, ModelSpec& spec);
+// The dimensions that config.json states of a model of the family, whose failures and refusals are
+// the reader's.
+ModelSize read_size(ConfigReader& config, const ModelFamily& family);
+
+// The keys beside dimensions that all families but gpt2 spell alike: positions, norm, activation,
+// rotary embedding.
+void read_decoder_config(ConfigReader& config, ModelSpec& spec, double rope_theta = 10000);
 
 // Rotary settings in the spellings `rope_theta` + `rope_scaling` (4.x) and `rope_parameters` (5.x),
 // where these may be by kind of layer (`full_attention`, `sliding_attention`): then window_rope is
@@ -71,15 +109,6 @@ void read_ropes(ConfigReader& config, double theta, ModelSpec& spec);
 // The activation named by the key; an unknown one is an error.
 Activation read_activation(ConfigReader& config, const char* key, const char* fallback);
 
-// Which layers have a window, by `layer_types`, or where that is absent by `otherwise`, and how
-// wide it is (`sliding_window`, or `width` where that is absent too).
-void read_windows(ConfigReader& config, const std::vector<bool>& otherwise, int64_t width,
-                  ModelSpec& spec);
-// The same for families with `use_sliding_window` and `max_window_layers` (qwen).
-void read_upper_windows(ConfigReader& config, ModelSpec& spec);
-// The layers of `layers` but each n-th (gemma 2 and 3).
-std::vector<bool> all_but_each(int64_t n, int64_t layers);
-
 struct TensorSpec {
   enum class Init { kNormal, kResidualNormal, kZero, kOne };  // residual: std over sqrt(2 layers)
 
@@ -90,6 +119,9 @@ struct TensorSpec {
 
   friend bool operator==(const TensorSpec&, const TensorSpec&) = default;
 };
+
+// Norms as wide as the hidden state in a layer.
+int64_t norms_of_layer(const TensorNames& names);
 
 // The tensors of layers [begin, end) in file order; the first range has the embedding, the last the
 // final norm and the head (absent when tied).

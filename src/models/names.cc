@@ -189,7 +189,7 @@ Result<ModelSize> resolve_model_size(const std::string& text, const ReadText& re
                     text.compare(text.size() - suffix.size(), suffix.size(), suffix) == 0;
   if (!file) return find_model_by_any_name(text);
   BRAID_ASSIGN(const std::string config, read(text));
-  return parse_hf_config(config, text);
+  return parse_model_size(config, text);
 }
 
 }  // namespace braid::inline models

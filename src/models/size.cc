@@ -77,16 +77,29 @@ Status validate_model_size(const ModelSize& model) {
         cat("model '", model.name, "': experts need top_k in 1..experts and expert_intermediate"));
   if (model.first_dense_layers < 0 || model.first_dense_layers > model.layers)
     return invalid_input(cat("model '", model.name, "': first_dense_layers must be in 0..layers"));
-  if (model.sliding_window < 0 || model.sliding_window_every < 1 || model.sliding_window_of < 1 ||
-      model.sliding_window_of > model.sliding_window_every)
-    return invalid_input(cat("model '", model.name,
-                             "': sliding_window must be >= 0, sliding_window_of "
-                             "in 1..sliding_window_every"));
+  if (model.sliding_window < 0)
+    return invalid_input(cat("model '", model.name, "': sliding_window must be >= 0"));
   return ok_status();
 }
 
 std::ostream& operator<<(std::ostream& out, const ModelSize& model) {
-  return out << model_size_json(model).dump();
+  return out << model.name << " (" << model.layers << " layers of " << model.hidden << ")";
+}
+
+std::string assumption_note(const ModelSize& model) {
+  if (model.unknown_architecture.empty()) return "";
+  return cat(model.unknown_architecture,
+             "; priced as Llama's: rotary positions, three matrices per MLP, no biases");
+}
+
+bool is_windowed(const ModelSize& model, int64_t layer) {
+  if (model.sliding_window == 0) return false;
+  return model.windowed.empty() ||
+         model.windowed[static_cast<size_t>(layer) % model.windowed.size()];
+}
+
+bool has_mixed_layers(const ModelSize& model) {
+  return model.sliding_window > 0 && !model.windowed.empty();
 }
 
 Result<ModelSize> find_model(const std::string& name) {
@@ -179,9 +192,12 @@ double attention_score_flops(const ModelSize& model, double context) {
 
 namespace {
 
+// Of a model whose layers have a window, the share that does.
 double windowed_share(const ModelSize& model) {
-  return static_cast<double>(model.sliding_window_of) /
-         static_cast<double>(model.sliding_window_every);
+  if (model.windowed.empty()) return 1;
+  int64_t count = 0;
+  for (int64_t layer = 0; layer < model.layers; ++layer) count += is_windowed(model, layer) ? 1 : 0;
+  return static_cast<double>(count) / static_cast<double>(model.layers);
 }
 
 }  // namespace

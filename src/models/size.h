@@ -1,6 +1,7 @@
 // Sizes of transformer models: dimensions read from a Hugging Face config.json or a catalogue, and
-// the counts derived from them (parameters, floating-point operations, bytes of KV cache). Pure
-// values; all functions are thread-safe. Invariant of every ModelSize that a parser returns:
+// the counts derived from them (parameters, floating-point operations, bytes of KV cache). They are
+// all that a price depends on; ModelSpec (models/spec.h) adds what running the model needs. Pure
+// values; all functions are thread-safe. Invariant of every ModelSize that is read or found:
 // validate_model_size() accepts it.
 #pragma once
 
@@ -11,7 +12,6 @@
 #include <string_view>
 #include <vector>
 
-#include "base/json.h"
 #include "base/status.h"
 
 namespace braid::inline models {
@@ -49,14 +49,15 @@ struct ModelSize {
 
   std::optional<LatentAttention> mla = std::nullopt;
   int64_t sliding_window = 0;  // 0: full attention
-  // Of each sliding_window_every layers, sliding_window_of see only the window.
-  int64_t sliding_window_every = 1, sliding_window_of = 1;
+  // Which layers have the window, repeated over all layers; empty: all have.
+  std::vector<bool> windowed = {};
   int64_t layer_norms = 2;  // as wide as the hidden state, in each layer
   // What is unknown about a config.json that was read as if it were Llama's; "" = nothing.
   std::string unknown_architecture = "";
 
   friend bool operator==(const ModelSize&, const ModelSize&) = default;
 };
+// "llama2-7b (32 layers of 4096)".
 std::ostream& operator<<(std::ostream& out, const ModelSize& model);
 
 // Which parameters a training step updates.
@@ -73,16 +74,17 @@ Status validate_model_size(const ModelSize& model);
 const std::vector<ModelSize>& model_catalogue();
 // The catalogue entry; an unknown name is kNotFound with the nearest name.
 Result<ModelSize> find_model(const std::string& name);
-// Reads the config.json of a causal language model (Llama, Mistral, Mixtral, Qwen 1-3, Gemma, Phi,
-// OPT, GPT-2, GPT-J, MPT, DeepSeek, gpt-oss key names). A model_type that is none of theirs is read
-// as Llama's, and unknown_architecture says so. Errors name `where` and the key that is missing, no
+// Reads the dimensions that a config.json states, of every family in models/family.h, also where
+// parse_model_spec() refuses to run the model. An architecture that is none of theirs is read as
+// Llama's, and unknown_architecture says so. Errors name `where` and the key that is missing, no
 // whole number, out of range or does not divide.
-Result<ModelSize> parse_hf_config(std::string_view text, const std::string& where);
+Result<ModelSize> parse_model_size(std::string_view config_json, const std::string& where);
 // "architecture 'X' is not known; priced as ...", or "" where nothing had to be assumed.
 std::string assumption_note(const ModelSize& model);
 
-Json model_size_json(const ModelSize& model);
-Result<ModelSize> model_size_from_json(const Json& json);
+// Whether a layer sees a window of the keys, and whether some layers do and others do not.
+bool is_windowed(const ModelSize& model, int64_t layer);
+bool has_mixed_layers(const ModelSize& model);
 
 // Parameters of one layer, without its norms. `dense` layers carry the dense MLP, the others the
 // experts.

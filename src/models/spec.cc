@@ -9,28 +9,6 @@ namespace braid::inline models {
 
 namespace {
 
-constexpr int64_t kMaxLayers = 4096;
-
-// Kinds of layers in config.json.
-constexpr const char *kFullLayer = "full_attention", *kWindowedLayer = "sliding_attention";
-
-// Which layers are windowed by `layer_types`.
-std::vector<bool> read_layer_types(ConfigReader& config, int64_t layers) {
-  const Json& kinds = config.object().at("layer_types");
-  if (!kinds.is_array() || static_cast<int64_t>(kinds.size()) != layers) {
-    config.fail(cat("key 'layer_types' must be a list of ", layers, " kinds"));
-    return {};
-  }
-  std::vector<bool> out;
-  for (const Json& kind : kinds) {
-    if (kind != kFullLayer && kind != kWindowedLayer)
-      config.fail(cat("key 'layer_types': ", kind.dump(), " is not supported; use \"", kFullLayer,
-                      "\" or \"", kWindowedLayer, "\""));
-    out.push_back(kind == kWindowedLayer);
-  }
-  return out;
-}
-
 double read_llama3_factors(ConfigReader& config, RopeSpec* rope) {
   rope->low_freq_factor = config.number("low_freq_factor");
   rope->high_freq_factor = config.number("high_freq_factor");
@@ -111,15 +89,11 @@ void check_single_label(ConfigReader& config) {
 Status check_sizes(const ModelSpec& spec) {
   if (spec.layers > kMaxLayers)
     return invalid_input(cat("'num_hidden_layers' is ", spec.layers, "; at most ", kMaxLayers));
-  if (spec.heads % spec.kv_heads != 0)
-    return invalid_input(cat("'num_attention_heads' (", spec.heads,
-                             ") must be a multiple of 'num_key_value_heads' (", spec.kv_heads,
-                             ")"));
   if (spec.head_dim < 1 || (spec.rope.kind != RopeSpec::Kind::kNone && spec.head_dim % 2 != 0))
     return invalid_input(cat("the head size is ", spec.head_dim, "; rotary heads must be even"));
-  if (spec.learned_positions && spec.heads * spec.head_dim != spec.hidden)
-    return invalid_input(
-        cat("'n_embd' (", spec.hidden, ") must be a multiple of 'n_head' (", spec.heads, ")"));
+  if (spec.learned_positions > 0 && spec.heads * spec.head_dim != spec.hidden)
+    return invalid_input(cat("the heads are ", spec.head_dim, " wide, and ", spec.heads,
+                             " of them are not as wide as the hidden state of ", spec.hidden));
   if (spec.rope.kind == RopeSpec::Kind::kLong &&
       static_cast<int64_t>(spec.rope.divisors.size()) != spec.head_dim / 2)
     return invalid_input(cat("'short_factor' has ", spec.rope.divisors.size(),
@@ -168,18 +142,18 @@ Result<std::string> architecture_of(const Json& json) {
 
 Result<ModelSpec> parse_config_object(const Json& json) {
   if (!json.is_object()) return invalid_input("a model configuration must be a JSON object");
-  ModelSpec spec;
-  BRAID_ASSIGN(spec.architecture, architecture_of(json));
-  BRAID_ASSIGN(const NamedFamily named, find_architecture(spec.architecture));
-  spec.family = named.family->name;
-  spec.scalar_head = named.scalar_head;
+  BRAID_ASSIGN(const std::string architecture, architecture_of(json));
+  BRAID_ASSIGN(const NamedFamily named, find_architecture(architecture));
   ConfigReader config(json);
+  ModelSpec spec{read_size(config, *named.family), named.family->name, architecture};
+  spec.scalar_head = named.scalar_head;
   if (config.has("quantization_config"))
     config.fail("key 'quantization_config': quantized weights are not supported");
   named.family->read(config, spec);
   read_tokens_and_dtype(config, &spec);
   if (spec.scalar_head) check_single_label(config);
   BRAID_TRY(config.status());
+  BRAID_TRY(config.refusal());
   BRAID_TRY(check_sizes(spec));
   return spec;
 }
@@ -227,64 +201,15 @@ Activation read_activation(ConfigReader& config, const char* key, const char* fa
   return Activation::kSilu;
 }
 
-std::vector<bool> all_but_each(int64_t n, int64_t layers) {
-  std::vector<bool> out;
-  for (int64_t layer = 0; layer < std::min(layers, kMaxLayers); ++layer)
-    out.push_back((layer + 1) % n != 0);
-  return out;
-}
-
-void read_windows(ConfigReader& config, const std::vector<bool>& otherwise, int64_t width,
-                  ModelSpec& spec) {
-  std::vector<bool> windowed = otherwise;
-  if (config.has("layer_types")) windowed = read_layer_types(config, spec.layers);
-  const bool none = std::find(windowed.begin(), windowed.end(), true) == windowed.end();
-  if (none) return;
-  const bool absent = !config.object().contains("sliding_window");
-  spec.sliding_window = absent ? width : config.size_or("sliding_window", 0);
-  if (spec.sliding_window == 0)
-    config.fail("some layers have a window, and 'sliding_window' says not how wide it is");
-  const bool all = std::find(windowed.begin(), windowed.end(), false) == windowed.end();
-  if (!all) spec.windowed = std::move(windowed);
-}
-
-void read_upper_windows(ConfigReader& config, ModelSpec& spec) {
-  std::vector<bool> windowed(static_cast<size_t>(std::min(spec.layers, kMaxLayers)), false);
-  if (config.flag_or("use_sliding_window", false) && config.size_or("sliding_window", 0) > 0) {
-    // An integer key that may be 0, unlike a size.
-    const auto full = static_cast<int64_t>(config.number_or("max_window_layers", 28));
-    for (size_t i = 0; i < windowed.size(); ++i) windowed[i] = static_cast<int64_t>(i) >= full;
-  }
-  read_windows(config, windowed, 0, spec);
-}
-
-void read_decoder_config(ConfigReader& config, const DecoderDefaults& defaults, ModelSpec& spec) {
-  spec.layers = config.size("num_hidden_layers");
-  spec.hidden = config.size("hidden_size");
-  spec.intermediate = config.size("intermediate_size");
-  spec.heads = config.size("num_attention_heads");
-  spec.kv_heads = config.size_or("num_key_value_heads", spec.heads);
-  const int64_t head_dim = defaults.head_dim > 0 ? defaults.head_dim : spec.hidden / spec.heads;
-  spec.head_dim = config.size_or("head_dim", head_dim);
-  spec.vocab = config.size("vocab_size");
+void read_decoder_config(ConfigReader& config, ModelSpec& spec, double rope_theta) {
   spec.max_positions = config.size("max_position_embeddings");
   spec.norm_eps = config.number_or("rms_norm_eps", 1e-6);
   spec.activation = read_activation(config, "hidden_act", "silu");
-  spec.tied_embeddings = config.flag_or("tie_word_embeddings", defaults.tied_embeddings);
-  read_ropes(config, defaults.rope_theta, spec);
-}
-
-bool is_windowed(const ModelSpec& spec, int64_t layer) {
-  if (spec.sliding_window == 0) return false;
-  return spec.windowed.empty() || spec.windowed[static_cast<size_t>(layer) % spec.windowed.size()];
-}
-
-bool has_mixed_layers(const ModelSpec& spec) {
-  return spec.sliding_window > 0 && !spec.windowed.empty();
+  read_ropes(config, rope_theta, spec);
 }
 
 bool has_last_position(const ModelSpec& spec) {
-  return spec.learned_positions || spec.rope.kind == RopeSpec::Kind::kLong;
+  return spec.learned_positions > 0 || spec.rope.kind == RopeSpec::Kind::kLong;
 }
 
 Result<ModelSpec> parse_model_spec(std::string_view config_json, const std::string& where) {

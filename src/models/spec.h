@@ -1,5 +1,6 @@
-// The architecture of a decoder as its Hugging Face config.json states it: what nn needs to build
-// the model and what the planner needs to price it. A plain value; parsing never touches files.
+// A decoder as its Hugging Face config.json states it: its size, which is all that the planner
+// needs to price it, and what nn needs beside that to build the model. A plain value; parsing never
+// touches files.
 #pragma once
 
 #include <cstdint>
@@ -8,8 +9,8 @@
 #include <string_view>
 #include <vector>
 
-#include "base/json.h"
 #include "base/status.h"
+#include "models/size.h"
 
 namespace braid::inline models {
 
@@ -33,20 +34,13 @@ struct RopeSpec {
   friend bool operator==(const RopeSpec&, const RopeSpec&) = default;
 };
 
-struct ModelSpec {
+// The most layers of a model that is run.
+inline constexpr int64_t kMaxLayers = 4096;
+
+struct ModelSpec : ModelSize {
   std::string family;        // "llama", "qwen2", "qwen3", "mistral", "gemma", ...
   std::string architecture;  // as in config.json, e.g. "LlamaForCausalLM"
-  int64_t layers = 0;
-  int64_t hidden = 0;
-  int64_t intermediate = 0;
-  int64_t heads = 0;
-  int64_t kv_heads = 0;
-  int64_t head_dim = 0;
-  int64_t vocab = 0;
   int64_t max_positions = 0;
-  int64_t sliding_window = 0;  // 0 = full attention
-  // Which layers have the window, repeated over all layers; empty: all have.
-  std::vector<bool> windowed = {};
   double score_width = 0;         // scores are divided by its root; 0: head_dim
   double attention_soft_cap = 0;  // gemma2: of scores; 0: none
   double logit_soft_cap = 0;      // gemma2: of the head's outputs; 0: none
@@ -55,35 +49,29 @@ struct ModelSpec {
   bool norm_unit_offset = false;  // gemma: scale by (1 + weight)
   bool scale_embedding = false;   // gemma: embeddings times sqrt(hidden)
   Activation activation = Activation::kSilu;
-  bool gated_mlp = true;
   bool qkv_bias = false;
   bool output_bias = false;
   bool mlp_bias = false;
-  bool qk_norm = false;            // qwen3: RMSNorm of each query and key head
-  bool learned_positions = false;  // gpt2
-  bool tied_embeddings = false;
+  bool qk_norm = false;      // qwen3: RMSNorm of each query and key head
   bool scalar_head = false;  // score.weight [1, hidden] instead of a language-model head
   bool value_head = false;   // the same beside it; no config.json says so
-  RopeSpec rope;
+  RopeSpec rope = {};
   std::optional<RopeSpec> window_rope = {};  // gemma3: of windowed layers, where it is another
-  std::vector<int64_t> bos_ids;
-  std::vector<int64_t> eos_ids;
-  std::optional<int64_t> pad_id;
-  std::string dtype;  // "float32", "bfloat16", "float16" as stated; "" when not
+  std::vector<int64_t> bos_ids = {};
+  std::vector<int64_t> eos_ids = {};
+  std::optional<int64_t> pad_id = {};
+  std::string dtype = "";  // "float32", "bfloat16", "float16" as stated; "" when not
 
   friend bool operator==(const ModelSpec&, const ModelSpec&) = default;
 };
 
-// Whether a layer sees a window of the keys, and whether some layers do and others do not.
-bool is_windowed(const ModelSpec& spec, int64_t layer);
-bool has_mixed_layers(const ModelSpec& spec);
 // Whether there are no positions beyond max_positions: learned ones, or rotary ones whose scaling
 // changes there (LongRoPE).
 bool has_last_position(const ModelSpec& spec);
 
 // Reads config.json in the spellings of transformers 4.x and 5.x. An unknown architecture, an
-// unsupported option and a missing or inconsistent size are errors that name the key; `where` names
-// the file.
+// unsupported option (also what can be planned alone) and a missing or inconsistent size are errors
+// that name the key; `where` names the file.
 Result<ModelSpec> parse_model_spec(std::string_view config_json, const std::string& where);
 
 }  // namespace braid::inline models

@@ -294,13 +294,44 @@ struct BadKey {
   const char* message;
 };
 
+// The sizes that a run has are those that the planner prices, in every family.
+TEST(ModelSpec, ItsSizeIsTheOneThatIsPriced) {
+  Json config = llama_spec_config();
+  config["sliding_window"] = 128;
+  for (const ModelFamily& family : model_families()) {
+    config["architectures"] = {family.lm_architecture};
+    config["model_type"] = family.model_type;
+    const auto size = parse_model_size(config.dump(), "config.json");
+    ASSERT_TRUE(size.ok()) << size.status().message();
+    EXPECT_EQ(static_cast<const ModelSize&>(parse(config)), *size);
+  }
+}
+
+TEST(ModelSpec, WhatIsOnlyPricedIsRefusedByName) {
+  const BadKey cases[] = {
+      {"num_local_experts", 8, "the model has 8 experts a layer; such models can be planned"},
+      {"kv_lora_rank", 16, "'kv_lora_rank': latent attention can be planned, not run"},
+      {"word_embed_proj_dim", 32, "'word_embed_proj_dim': projected embeddings can be planned"},
+      {"intermediate_size", nullptr, "missing key 'intermediate_size'"}};
+  for (const BadKey& bad : cases) {
+    Json config = llama_spec_config();
+    config.update({{"num_experts_per_tok", 2},
+                   {"qk_nope_head_dim", 16},
+                   {"qk_rope_head_dim", 8},
+                   {"v_head_dim", 16}});
+    config[bad.key] = bad.value;
+    EXPECT_THAT(failure(config), HasSubstr(bad.message));
+    EXPECT_TRUE(parse_model_size(config.dump(), "config.json").ok()) << bad.key;
+  }
+}
+
 TEST(ModelSpec, BadValuesNameTheKey) {
   const BadKey cases[] = {
       {"hidden_size", nullptr, "missing key 'hidden_size'"},
-      {"hidden_size", 64.5, "'hidden_size' must be an integer"},
-      {"hidden_size", "64", "'hidden_size' must be an integer"},
-      {"num_hidden_layers", 0, "'num_hidden_layers' is 0"},
-      {"num_hidden_layers", 1000000, "'num_hidden_layers'"},
+      {"hidden_size", 64.5, "'hidden_size' must be a whole number from 1 to 268435456, is 64.5"},
+      {"hidden_size", "64", "'hidden_size' must be a whole number from 1 to 268435456, is \"64\""},
+      {"num_hidden_layers", 0, "'num_hidden_layers' must be a whole number from 1"},
+      {"num_hidden_layers", 1000000, "'num_hidden_layers' is 1000000; at most 4096"},
       {"vocab_size", 1e18, "'vocab_size'"},
       {"num_key_value_heads", 3, "multiple of 'num_key_value_heads'"},
       {"head_dim", 15, "head size is 15"},

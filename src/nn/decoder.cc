@@ -256,7 +256,7 @@ void Decoder::allocate(const at::TensorOptions& tensor_options, const Decoder* l
       lender == nullptr ? std::map<std::string, at::Tensor>() : lent_by(*lender));
   if (has_first()) {
     embedding_ = build.tensor(names.prefix + names.embedding);
-    if (spec_.learned_positions) positions_ = build.tensor(names.prefix + names.positions);
+    if (spec_.learned_positions > 0) positions_ = build.tensor(names.prefix + names.positions);
   }
   for (const LayerRange& range : ranges())
     for (int64_t layer = range.begin; layer < range.end; ++layer)

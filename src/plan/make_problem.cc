@@ -36,7 +36,7 @@ Result<std::optional<ModelSize>> stated_size(const std::string& section, const s
   BRAID_ASSIGN(
       const std::string text,
       read(file).at(cat(section, ".path (planning without weights: set ", section, ".size)")));
-  BRAID_ASSIGN(const ModelSize model, parse_hf_config(text, file));
+  BRAID_ASSIGN(const ModelSize model, parse_model_size(text, file));
   return std::optional(model);
 }
 

@@ -96,13 +96,12 @@ double mean_s(const ProfileBench& bench, const std::function<void()>& work,
   return total / times;
 }
 
-Result<LayerBench> LayerBench::make(const ModelSpec& spec, const ModelSize& size,
-                                    const ProfileBench& bench) {
+Result<LayerBench> LayerBench::make(const ModelSpec& spec, const ProfileBench& bench) {
   ModelOptions options;
   options.dtype = bench.dtype;
   options.device = bench.device;
-  options.ranges = {middle_layers(size)};
-  LayerBench out(bench, spec, size);
+  options.ranges = {middle_layers(spec)};
+  LayerBench out(bench, spec);
   BRAID_ASSIGN(out.model_, make_model(spec, options));
   out.model_->keep_packed(true);  // as where several micro-batches use the same weights
   return out;
@@ -124,7 +123,7 @@ double LayerBench::train_s(int64_t tokens, int64_t length) {
 double LayerBench::cache_bytes(int64_t sequences, int64_t context) const {
   const int64_t pages = sequences * pages_for(context + 1);
   return 2.0 *
-         static_cast<double>(layers() * pages * kPageTokens * size_.kv_heads * size_.head_dim) *
+         static_cast<double>(layers() * pages * kPageTokens * spec_.kv_heads * spec_.head_dim) *
          static_cast<double>(c10::elementSize(bench_.dtype));
 }
 
@@ -152,14 +151,14 @@ double LayerBench::decode_s(int64_t sequences, int64_t context,
 }
 
 at::Tensor LayerBench::hidden(int64_t tokens) const {
-  return at::rand({tokens, size_.hidden}, at::TensorOptions(bench_.dtype).device(bench_.device));
+  return at::rand({tokens, spec_.hidden}, at::TensorOptions(bench_.dtype).device(bench_.device));
 }
 
 std::vector<KvLayer> LayerBench::make_cache(int64_t pages) const {
   const at::TensorOptions options = at::TensorOptions(bench_.dtype).device(bench_.device);
   std::vector<KvLayer> cache(static_cast<size_t>(layers()));
   for (KvLayer& layer : cache) {
-    layer = allocate_kv(pages, size_.kv_heads, size_.head_dim, options);
+    layer = allocate_kv(pages, spec_.kv_heads, spec_.head_dim, options);
     layer.keys.zero_();
     layer.values.zero_();
   }
@@ -172,7 +171,7 @@ std::map<std::string, double> LayerBench::memory(int64_t tokens, int64_t length)
   const double width = static_cast<double>(c10::elementSize(bench_.dtype));
   const auto layers = static_cast<double>(this->layers()), count = static_cast<double>(tokens);
   const double counted =
-      count * activation_bytes_per_token(size_, LayerKind::kDense, 1, false, width);
+      count * activation_bytes_per_token(spec_, LayerKind::kDense, 1, false, width);
   double weights = 0;
   for (const auto& [name, parameter] : model_->parameters())
     weights += static_cast<double>(parameter.nbytes());
@@ -185,7 +184,7 @@ std::map<std::string, double> LayerBench::memory(int64_t tokens, int64_t length)
   const PassMemory repeated =
       pass_memory(**dropping, batch, hidden(tokens).requires_grad_(true), true);
   const double layer = trained.kept / layers;
-  const double wide = 3.0 * static_cast<double>(size_.intermediate) + 4.0 * size_.hidden;
+  const double wide = 3.0 * static_cast<double>(spec_.intermediate) + 4.0 * spec_.hidden;
   return {{"mem_fused_factor", layer / counted},
           {"mem_work_share", trained.extra / layer},
           {"mem_work_layers", std::max(0.0, (repeated.extra - trained.extra) / layer)},

@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "comm/communicator.h"
-#include "models/size.h"
+#include "models/spec.h"
 #include "nn/model.h"
 
 namespace braid::inline profile {
@@ -36,8 +36,7 @@ double mean_s(const ProfileBench& bench, const std::function<void()>& work,
 // cache.
 class LayerBench {
  public:
-  static Result<LayerBench> make(const ModelSpec& spec, const ModelSize& size,
-                                 const ProfileBench& bench);
+  static Result<LayerBench> make(const ModelSpec& spec, const ProfileBench& bench);
 
   int64_t layers() const { return model_->ranges()[0].end - model_->ranges()[0].begin; }
   Model& model() { return *model_; }
@@ -57,8 +56,7 @@ class LayerBench {
   std::map<std::string, double> memory(int64_t tokens, int64_t length);
 
  private:
-  LayerBench(const ProfileBench& bench, const ModelSpec& spec, const ModelSize& size)
-      : bench_(bench), spec_(spec), size_(size) {}
+  LayerBench(const ProfileBench& bench, const ModelSpec& spec) : bench_(bench), spec_(spec) {}
 
   at::Tensor hidden(int64_t tokens) const;
   std::vector<KvLayer> make_cache(int64_t pages) const;
@@ -69,7 +67,6 @@ class LayerBench {
 
   ProfileBench bench_;
   ModelSpec spec_;
-  ModelSize size_;
   std::unique_ptr<Model> model_;
 };
 

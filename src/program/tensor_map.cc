@@ -140,9 +140,9 @@ TensorMap MapBuilder::weights() {
   add_end("embedding", spec_.vocab,
           {cut_rows(names_.prefix + names_.embedding, spec_.vocab, spec_.hidden, spec_.vocab)},
           true, spec_.tied_embeddings && !spec_.scalar_head);
-  if (spec_.learned_positions)
+  if (spec_.learned_positions > 0)
     add_end("positions", 1,
-            {whole_tensor(names_.prefix + names_.positions, spec_.max_positions, spec_.hidden)},
+            {whole_tensor(names_.prefix + names_.positions, spec_.learned_positions, spec_.hidden)},
             true, false);
   add("query", spec_.heads, projections({0}));
   add("key_value", spec_.kv_heads, projections({1, 2}), one_key_head());

@@ -27,7 +27,7 @@ const char* const kFamilies[] = {"llama",  "llama3", "qwen2", "qwen3",     "mist
 
 ModelSize size_of(const std::string& family) {
   const std::string path = cat(BRAID_SOURCE_DIR, "/tests/data/models/", family, "/config.json");
-  ModelSize size = *parse_hf_config(*read_file(path), path);
+  ModelSize size = *parse_model_size(*read_file(path), path);
   size.layers = kLayers;
   return size;
 }

@@ -58,7 +58,7 @@ TEST_F(ProfileCommand, WritesTimesThatReplaceTheCatalogue) {
   EXPECT_GT(read->gpu.bf16_tflops, 0);
 
   const auto config = read_file(join_path(model_, "config.json"));
-  const auto size = parse_hf_config(*config, model_);
+  const auto size = parse_model_size(*config, model_);
   ASSERT_TRUE(size.ok()) << size.status().message();
   DeviceModel device{read->gpu, read->precision, {}, &*read};
   LayerPass pass;

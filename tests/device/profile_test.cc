@@ -18,9 +18,7 @@ constexpr const char* kModel = R"({"architectures": ["LlamaForCausalLM"], "model
  "rope_theta": 10000.0, "hidden_act": "silu", "tie_word_embeddings": false, "torch_dtype": "float32"})";
 
 LayerBench bench_on(at::Device device) {
-  return LayerBench::make(*parse_model_spec(kModel, "model"), *parse_hf_config(kModel, "model"),
-                          {device, at::kFloat, 0})
-      .value();
+  return LayerBench::make(*parse_model_spec(kModel, "model"), {device, at::kFloat, 0}).value();
 }
 
 TEST(DeviceProfile, LayersAreMeasuredThere) {

@@ -221,7 +221,7 @@ TEST_F(JobMemory, CopyInAnotherLayoutTakesWhatWasPredicted) {
   };
   const Fullest stages = fullest("m-copy-pp2", "pp: 2"), slices = fullest("m-copy-tp2", "tp: 2");
   const double whole =
-      4.0 * static_cast<double>(total_params(*parse_hf_config(*read_file(model), model)));
+      4.0 * static_cast<double>(total_params(*parse_model_size(*read_file(model), model)));
   EXPECT_NEAR((slices.predicted - stages.predicted) / whole, 0.5, 0.05);
   EXPECT_NEAR((slices.measured - stages.measured) / whole, 0.5, 0.05);
 }

@@ -257,30 +257,19 @@ Status check_counts(const ProfileOptions& options) {
   return ok_status();
 }
 
-struct ProfiledModel {
-  ModelSpec spec;
-  ModelSize size;
-};
-Result<ProfiledModel> read_model(const std::string& folder) {
+Result<ModelSpec> read_model(const std::string& folder) {
   const std::string file = join_path(folder, "config.json");
   BRAID_ASSIGN(const std::string text, read_file(file));
-  ProfiledModel out;
-  BRAID_ASSIGN(out.spec, parse_model_spec(text, file));
-  BRAID_ASSIGN(out.size, parse_hf_config(text, file));
-  return out;
+  return parse_model_spec(text, file);
 }
 
 // What one of `tp` tensor-parallel ranks computes of a model: its heads, columns and entries of the
 // vocabulary. REQUIRES: divides().
-ProfiledModel share_of(ProfiledModel model, int64_t tp) {
-  const auto cut = [tp](auto& of) {
-    of.heads /= tp;
-    of.kv_heads = std::max<decltype(of.kv_heads)>(1, of.kv_heads / tp);
-    of.intermediate /= tp;
-    of.vocab = (of.vocab + tp - 1) / tp;  // the largest share
-  };
-  cut(model.spec);
-  cut(model.size);
+ModelSpec share_of(ModelSpec model, int64_t tp) {
+  model.heads /= tp;
+  model.kv_heads = std::max<int64_t>(1, model.kv_heads / tp);
+  model.intermediate /= tp;
+  model.vocab = (model.vocab + tp - 1) / tp;  // the largest share
   return model;
 }
 
@@ -295,26 +284,25 @@ void measure_layers(LayerBench& layers, const ModelSize& size, const ProfileOpti
   measure_head(head, options, shape, bench, times);
 }
 
-Status measure_whole(const ProfileOptions& options, const ProfiledModel& model,
+Status measure_whole(const ProfileOptions& options, const ModelSpec& model,
                      const ProfileBench& bench, Profile* profile) {
-  const Shape shape{layer_shape(model.size)};
-  BRAID_ASSIGN(LayerBench layers, LayerBench::make(model.spec, model.size, bench));
-  measure_layers(layers, model.size, options, shape, bench, &profile->layers);
+  const Shape shape{layer_shape(model)};
+  BRAID_ASSIGN(LayerBench layers, LayerBench::make(model, bench));
+  measure_layers(layers, model, options, shape, bench, &profile->layers);
   measure_optimizer(layers, bench, shape, &profile->layers);
-  measure_memory(layers, options, model.size, bench, profile);
+  measure_memory(layers, options, model, bench, profile);
   return ok_status();
 }
 
-Status measure_share(const ProfileOptions& options, const ProfiledModel& model, int64_t tp,
+Status measure_share(const ProfileOptions& options, const ModelSpec& model, int64_t tp,
                      const ProfileBench& bench, Times* times) {
-  const ProfiledModel share = share_of(model, tp);
-  BRAID_ASSIGN(LayerBench layers, LayerBench::make(share.spec, share.size, bench));
-  measure_layers(layers, share.size, options, {layer_shape(model.size), static_cast<int>(tp)},
-                 bench, times);
+  const ModelSpec share = share_of(model, tp);
+  BRAID_ASSIGN(LayerBench layers, LayerBench::make(share, bench));
+  measure_layers(layers, share, options, {layer_shape(model), static_cast<int>(tp)}, bench, times);
   return ok_status();
 }
 
-Result<Profile> measure(const ProfileOptions& options, const ProfiledModel& model,
+Result<Profile> measure(const ProfileOptions& options, const ModelSpec& model,
                         const ProfileBench& bench) {
   Profile profile;
   profile.engine = "braid";
@@ -350,8 +338,8 @@ Status keep_profile(const Profile& profile, const std::string& path) {
 }
 
 // One of the ranks that measure side by side; the first writes what they found.
-Status profile_as_rank(const ProfileOptions& options, const ProfiledModel& model,
-                       ProfileBench bench, World& world) {
+Status profile_as_rank(const ProfileOptions& options, const ModelSpec& model, ProfileBench bench,
+                       World& world) {
   BRAID_ASSIGN(bench.everyone, world.everyone());
   BRAID_ASSIGN(Profile profile, measure(options, model, bench));
   BRAID_TRY(measure_communication(world, &profile));
@@ -375,8 +363,8 @@ Status run_profile(ProfileOptions options) {
   choose_sizes(bench.device.is_cpu(), &options);
   BRAID_TRY(check_counts(options));
   BRAID_TRY(check_outputs({{"--out", options.out}}));
-  BRAID_ASSIGN(const ProfiledModel model, read_model(options.model));
-  BRAID_TRY(check_shares(options, model.size));
+  BRAID_ASSIGN(const ModelSpec model, read_model(options.model));
+  BRAID_TRY(check_shares(options, model));
   BRAID_ASSIGN(const auto membership, read_membership(process_environment()));
   if (options.ranks > 1 && !membership) return run_as_ranks(options.ranks);
   const bool alone = !membership || membership->world_size == 1;

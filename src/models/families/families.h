@@ -15,6 +15,13 @@ ModelFamily gemma3_family();
 ModelFamily phi3_family();
 ModelFamily gpt2_family();
 
+// How gpt2 and those that descend from it call dimensions.
+inline constexpr SizeKeys kGpt2Keys = {.layers = "n_layer",
+                                       .hidden = "n_embd",
+                                       .heads = "n_head",
+                                       .intermediate = "n_inner",
+                                       .positions = "n_positions"};
+
 // What all versions of gemma have: (1 + w) norms, scaled embeddings, biases by `attention_bias`.
 void read_gemma_base(ConfigReader& config, double rope_theta, ModelSpec& spec);
 // What versions 2 and 3 have: names of four norms a layer, the width that scores are divided by,

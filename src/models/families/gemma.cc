@@ -3,8 +3,7 @@
 namespace braid::inline models {
 
 void read_gemma_base(ConfigReader& config, double rope_theta, ModelSpec& spec) {
-  read_decoder_config(config, {.tied_embeddings = true, .head_dim = 256, .rope_theta = rope_theta},
-                      spec);
+  read_decoder_config(config, spec, rope_theta);
   spec.norm_unit_offset = true;
   spec.scale_embedding = true;
   const bool bias = config.flag_or("attention_bias", false);
@@ -30,8 +29,10 @@ ModelFamily gemma_family() {
   return {.name = "gemma",
           .lm_architecture = "GemmaForCausalLM",
           .score_architecture = "GemmaForSequenceClassification",
-          .read = read_gemma,
-          .names = {}};
+          .tied_embeddings = true,
+          .head_dim = 256,
+          .windows = {.layers = WindowRule::Layers::kNone},
+          .read = read_gemma};
 }
 
 }  // namespace braid::inline models

@@ -29,7 +29,6 @@ namespace {
 void read_gemma2(ConfigReader& config, ModelSpec& spec) {
   read_gemma_base(config, 10000, spec);
   read_gemma_scores(config, {.attention = 50, .logits = 30}, spec);
-  read_windows(config, all_but_each(2, spec.layers), 4096, spec);
 }
 
 }  // namespace
@@ -38,6 +37,9 @@ ModelFamily gemma2_family() {
   return {.name = "gemma2",
           .lm_architecture = "Gemma2ForCausalLM",
           .score_architecture = "Gemma2ForSequenceClassification",
+          .tied_embeddings = true,
+          .head_dim = 256,
+          .windows = {.layers = WindowRule::Layers::kAllButEach, .each = 2, .width = 4096},
           .read = read_gemma2,
           .names = gemma_names_of_four_norms()};
 }

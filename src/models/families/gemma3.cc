@@ -7,8 +7,6 @@ void read_gemma3(ConfigReader& config, ModelSpec& spec) {
   read_gemma_base(config, 1000000, spec);
   read_gemma_scores(config, {}, spec);
   spec.qk_norm = true;
-  const int64_t pattern = config.size_or("sliding_window_pattern", 6);
-  read_windows(config, all_but_each(pattern, spec.layers), 4096, spec);
   if (spec.window_rope) return;
   // Before rotary settings by kind of layer those of windowed ones had a key of their own.
   RopeSpec windowed;
@@ -25,8 +23,15 @@ ModelFamily gemma3_family() {
   names.query_norm = "self_attn.q_norm";
   names.key_norm = "self_attn.k_norm";
   return {.name = "gemma3",
+          .model_type = "gemma3_text",
           .lm_architecture = "Gemma3ForCausalLM",
           .score_architecture = "Gemma3TextForSequenceClassification",
+          .tied_embeddings = true,
+          .head_dim = 256,
+          .windows = {.layers = WindowRule::Layers::kAllButEach,
+                      .each = 6,
+                      .each_key = "sliding_window_pattern",
+                      .width = 4096},
           .read = read_gemma3,
           .names = names};
 }

@@ -4,23 +4,13 @@ namespace braid::inline models {
 namespace {
 
 void read_gpt2(ConfigReader& config, ModelSpec& spec) {
-  spec.layers = config.size("n_layer");
-  spec.hidden = config.size("n_embd");
-  spec.heads = config.size("n_head");
-  spec.kv_heads = spec.heads;
-  spec.head_dim = spec.hidden / spec.heads;
-  spec.intermediate = config.size_or("n_inner", 4 * spec.hidden);
-  spec.vocab = config.size("vocab_size");
-  spec.max_positions = config.size("n_positions");
+  spec.max_positions = spec.learned_positions;
   spec.norm = NormKind::kLayer;
   spec.norm_eps = config.number_or("layer_norm_epsilon", 1e-5);
   spec.activation = read_activation(config, "activation_function", "gelu_new");
-  spec.gated_mlp = false;
   spec.qkv_bias = true;
   spec.output_bias = true;
   spec.mlp_bias = true;
-  spec.learned_positions = true;
-  spec.tied_embeddings = config.flag_or("tie_word_embeddings", true);
   spec.rope.kind = RopeSpec::Kind::kNone;
   config.require_flag("scale_attn_weights", true);
   config.require_flag("scale_attn_by_inverse_layer_idx", false);
@@ -47,6 +37,11 @@ ModelFamily gpt2_family() {
   return {.name = "gpt2",
           .lm_architecture = "GPT2LMHeadModel",
           .score_architecture = "GPT2ForSequenceClassification",
+          .keys = kGpt2Keys,
+          .tied_embeddings = true,
+          .gated_mlp = false,
+          .learned_positions = true,
+          .windows = {.layers = WindowRule::Layers::kNone},
           .read = read_gpt2,
           .names = names};
 }

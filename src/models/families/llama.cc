@@ -4,7 +4,7 @@ namespace braid::inline models {
 namespace {
 
 void read_llama(ConfigReader& config, ModelSpec& spec) {
-  read_decoder_config(config, {}, spec);
+  read_decoder_config(config, spec);
   const bool bias = config.flag_or("attention_bias", false);
   spec.qkv_bias = bias;
   spec.output_bias = bias;
@@ -17,8 +17,8 @@ ModelFamily llama_family() {
   return {.name = "llama",
           .lm_architecture = "LlamaForCausalLM",
           .score_architecture = "LlamaForSequenceClassification",
-          .read = read_llama,
-          .names = {}};
+          .windows = {.layers = WindowRule::Layers::kNone},
+          .read = read_llama};
 }
 
 }  // namespace braid::inline models

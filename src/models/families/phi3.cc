@@ -3,10 +3,7 @@
 namespace braid::inline models {
 namespace {
 
-void read_phi3(ConfigReader& config, ModelSpec& spec) {
-  read_decoder_config(config, {}, spec);
-  spec.sliding_window = config.size_or("sliding_window", 0);
-}
+void read_phi3(ConfigReader& config, ModelSpec& spec) { read_decoder_config(config, spec); }
 
 }  // namespace
 

@@ -4,9 +4,8 @@ namespace braid::inline models {
 namespace {
 
 void read_qwen2(ConfigReader& config, ModelSpec& spec) {
-  read_decoder_config(config, {}, spec);
+  read_decoder_config(config, spec);
   spec.qkv_bias = true;
-  read_upper_windows(config, spec);
 }
 
 }  // namespace
@@ -15,8 +14,8 @@ ModelFamily qwen2_family() {
   return {.name = "qwen2",
           .lm_architecture = "Qwen2ForCausalLM",
           .score_architecture = "Qwen2ForSequenceClassification",
-          .read = read_qwen2,
-          .names = {}};
+          .windows = {.layers = WindowRule::Layers::kUpper},
+          .read = read_qwen2};
 }
 
 }  // namespace braid::inline models

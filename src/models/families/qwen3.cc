@@ -4,12 +4,11 @@ namespace braid::inline models {
 namespace {
 
 void read_qwen3(ConfigReader& config, ModelSpec& spec) {
-  read_decoder_config(config, {.tied_embeddings = false, .head_dim = 128}, spec);
+  read_decoder_config(config, spec);
   const bool bias = config.flag_or("attention_bias", false);
   spec.qkv_bias = bias;
   spec.output_bias = bias;
   spec.qk_norm = true;
-  read_upper_windows(config, spec);
 }
 
 }  // namespace
@@ -21,6 +20,8 @@ ModelFamily qwen3_family() {
   return {.name = "qwen3",
           .lm_architecture = "Qwen3ForCausalLM",
           .score_architecture = "Qwen3ForSequenceClassification",
+          .head_dim = 128,
+          .windows = {.layers = WindowRule::Layers::kUpper},
           .read = read_qwen3,
           .names = names};
 }
