@@ -27,6 +27,7 @@
 #include <ATen/ops/triu.h>
 #include <gtest/gtest.h>
 #include <torch/csrc/autograd/autograd.h>
+#include <unistd.h>
 
 #include <cstdlib>
 
@@ -395,6 +396,9 @@ TEST_F(KernelTest, LinearMatchesF64InEachLibrary) {
   }
 }
 
+// Rows of a matrix that no earlier run of this test has measured: its choice would be in the cache.
+int64_t fresh_rows() { return 40 + ::getpid() % 20000; }
+
 // A job of which another rank has settled two shapes, one of them on a library that is not here.
 class SettledElsewhere : public ChoiceAgreement {
  public:
@@ -403,36 +407,31 @@ class SettledElsewhere : public ChoiceAgreement {
     return found == choices_.end() ? std::optional<std::string>() : found->second;
   }
   std::string settle(const std::string& shape, const std::string& library) override {
-    return choices_.emplace(shape, shape == "f32 35 19" ? "default" : library).first->second;
+    const bool lost = shape == cat("f32 35 ", fresh_rows());
+    return choices_.emplace(shape, lost ? "default" : library).first->second;
   }
   std::map<std::string, std::string> all() override { return choices_; }
 
  private:
-  std::map<std::string, std::string> choices_ = {{"f32 19 35", "default"},
-                                                 {"f32 19 36", "nowhere"}};
+  std::map<std::string, std::string> choices_ = {{cat("f32 ", fresh_rows(), " 35"), "default"},
+                                                 {cat("f32 ", fresh_rows(), " 36"), "nowhere"}};
 };
 
-// Without a cache: what an earlier run of the test chose would be in it.
 TEST_F(KernelTest, RanksTakeTheChoicesOfTheirJob) {
-  const char* const folder = std::getenv("BRAID_CACHE_DIR");
-  const std::string before = folder == nullptr ? "" : folder;
-  ::setenv("BRAID_CACHE_DIR", "/dev/null/no-cache", 1);
+  const int64_t rows = fresh_rows();
+  const std::string nowhere = cat("f32 ", rows, " 36 nowhere");
   SettledElsewhere job;
   make_choices_with(&job);
-  EXPECT_EQ(matrix_library({19, 35, at::kFloat}), MatrixLibrary::kDefault);  // known before
-  EXPECT_EQ(matrix_library({35, 19, at::kFloat}), MatrixLibrary::kDefault);  // lost the race
-  const MatrixLibrary own = matrix_library({36, 19, at::kFloat});
-  EXPECT_EQ(matrix_choices().find("f32 19 36 nowhere") == std::string::npos, false);
+  EXPECT_EQ(matrix_library({rows, 35, at::kFloat}), MatrixLibrary::kDefault);  // known before
+  EXPECT_EQ(matrix_library({35, rows, at::kFloat}), MatrixLibrary::kDefault);  // lost the race
+  const MatrixLibrary own = matrix_library({36, rows, at::kFloat});
+  EXPECT_NE(matrix_choices().find(nowhere), std::string::npos);
   ::testing::internal::CaptureStderr();
-  matrix_library({19, 36, at::kFloat});  // this rank's own
-  EXPECT_NE(::testing::internal::GetCapturedStderr().find("'f32 19 36 nowhere'"),
+  matrix_library({rows, 36, at::kFloat});  // this rank's own
+  EXPECT_NE(::testing::internal::GetCapturedStderr().find(cat("'", nowhere, "'")),
             std::string::npos);
   make_choices_with(nullptr);
-  EXPECT_EQ(matrix_library({36, 19, at::kFloat}), own);
-  if (folder == nullptr)
-    ::unsetenv("BRAID_CACHE_DIR");
-  else
-    ::setenv("BRAID_CACHE_DIR", before.c_str(), 1);
+  EXPECT_EQ(matrix_library({36, rows, at::kFloat}), own);
 }
 
 TEST_F(KernelTest, MatrixChoicesAreKeptAndTakenOver) {
