@@ -167,6 +167,7 @@ int Communicator::place_of(int64_t global_rank) const {
 
 void Communicator::count(Transfer transfer, const at::Tensor& tensor) {
   BRAID_CHECK(tensor.is_contiguous(), "only contiguous tensors travel");
+  const std::lock_guard lock(backend_->starting);
   Traffic& traffic = traffic_[static_cast<size_t>(transfer)];
   ++traffic.calls;
   traffic.bytes += static_cast<int64_t>(tensor.nbytes());
@@ -211,6 +212,7 @@ Pending Communicator::start(const Order& order, const Start& start) {
     for (const int64_t member : members_)
       if (member != context_.global_rank) work->peers.push_back(member);
   }
+  const std::lock_guard lock(backend_->starting);
   try {
     c10d::Backend& backend = backend_of(order);
     work->passage.direct = &backend != backend_->host.get();
@@ -341,7 +343,10 @@ Pending Communicator::send(const at::Tensor& data, int64_t to, int32_t channel,
   BRAID_CHECK(to != context_.global_rank, "a rank sends itself nothing");
   if (data.numel() == 0) return {};
   count(Transfer::kSend, data);
-  sent_bytes_[to] += static_cast<int64_t>(data.nbytes());
+  {
+    const std::lock_guard lock(backend_->starting);
+    sent_bytes_[to] += static_cast<int64_t>(data.nbytes());
+  }
   return start(message(Transfer::kSend, tensor, data, to, channel),
                [&](c10d::Backend& backend, Passage& passage) {
                  std::vector<at::Tensor> list = {passage.given(data)};

@@ -3,6 +3,7 @@
 
 #include <map>
 #include <memory>
+#include <mutex>
 #include <string>
 #include <torch/csrc/distributed/c10d/Backend.hpp>
 
@@ -12,6 +13,7 @@
 namespace braid::inline comm {
 
 struct GroupBackend {
+  std::mutex starting;                     // transfers of several threads begin one after the other
   c10::intrusive_ptr<c10d::Backend> host;  // Gloo: of tensors in host memory
   // NCCL: of tensors on GPUs. It has neither tags nor an order between the two directions of a
   // pair, so every lane (the collectives; a channel in one direction) has a backend of its own,

@@ -177,6 +177,26 @@ RANK_TEST(Emulate, SwappedMessagesShow, 4) {
   EXPECT_THAT(out.misplaced.front(), testing::HasSubstr("another message came"));
 }
 
+// One rank gives fields of an exchange in another order than those who receive them expect.
+RANK_TEST(Emulate, FieldsInAnotherOrderShow, 4) {
+  const PlanningProblem problem = rl_problem("grpo", 4);
+  auto program = compile(uniform_plan(problem, 4, 1, 1), problem);
+  ASSERT_TRUE(program.ok()) << program.status().message();
+  bool swapped = false;
+  for (Exchange& each : program->exchanges)
+    if (!each.shared() && each.fields.size() > 1 && world.global_rank() == 0) {
+      std::swap(each.fields[0], each.fields[1]);
+      swapped = true;
+    }
+  EXPECT_EQ(swapped, world.global_rank() == 0);
+  const auto out =
+      emulate_step(world, *program, problem, committed_calibration(), {.time_scale = kFast});
+  ASSERT_TRUE(out.ok()) << out.status().message();
+  EXPECT_THAT(out->misplaced, testing::Not(testing::IsEmpty()));
+  if (world.global_rank() != 1) return;
+  EXPECT_THAT(out->misplaced.front(), testing::HasSubstr("another message"));
+}
+
 // For which an update waits long.
 PlanningProblem long_responses() {
   PlanningProblem problem = rl_problem("grpo", 4);

@@ -3,7 +3,6 @@
 #include <ATen/ops/zeros.h>
 
 #include <algorithm>
-#include <set>
 
 #include "base/rng.h"
 #include "base/text.h"
@@ -14,8 +13,6 @@ namespace {
 
 constexpr int32_t kFirstChannel = 16;              // below: other users of the group of all ranks
 constexpr int64_t kStageOrder = int64_t{1} << 32;  // messages of the lists come first
-constexpr int64_t kHandOverOrder = kStageOrder - (int64_t{1} << 20);
-constexpr int64_t kHandOverItself = -1;  // no exchange
 
 // Messages of a channel of a call in their order: what both sides know of one.
 int64_t stage_message(const EmulatedCall& work, const Op& op) {
@@ -37,19 +34,6 @@ int64_t identity_of(const Message& message) {
   return static_cast<int64_t>(out >> 1);
 }
 
-// The first call that brings data, and the first rank that runs it; -1: none.
-std::pair<CallId, int32_t> first_fetch(const Program& program) {
-  for (size_t i = 0; i < program.graph.calls.size(); ++i) {
-    if (program.graph.calls[i].kind != CallKind::kFetch) continue;
-    const CallId id{static_cast<int32_t>(i)};
-    for (size_t rank = 0; rank < program.ranks.size(); ++rank)
-      for (const Instruction& each : program.ranks[rank].instructions)
-        if (each.call == id && !stands_between_calls(each.kind))
-          return {id, static_cast<int32_t>(rank)};
-  }
-  return {CallId{-1}, -1};
-}
-
 }  // namespace
 
 int32_t EmulatedRank::stage_channel(CallId call, Channel channel) const {
@@ -67,11 +51,10 @@ Status EmulatedRank::prepare() {
       channels_.try_emplace({static_cast<int32_t>(entry), message.depth, message.lane},
                             first_channel + static_cast<int32_t>(channels_.size()));
   }
-  add_fetch();
+  add_fields();
   for (size_t i = 0; i < list().size(); ++i) {
     const auto index = static_cast<int32_t>(i);
     if (list()[i].kind == OpKind::kReallocate) add_reallocation(index);
-    if (moves_fields(list()[i].kind)) add_exchange(index);
     if (list()[i].kind == OpKind::kHandOver) add_hand_over(index);
     if (moves_state(list()[i].kind)) add_state_move(index);
   }
@@ -89,13 +72,12 @@ void EmulatedRank::note_calls(const EmulatedCall& work, const Expansion& ops,
                               const std::vector<double>& seconds) {
   for (size_t i = 0; i < ops.ops.size(); ++i) {
     const Op& op = ops.ops[i];
-    std::set<int32_t> groups;
-    if (op.group >= 0) groups.insert(op.group);
-    if (op.kind == OpKind::kForward || op.kind == OpKind::kBackward)
-      for (const InsideOp& inside : inside_of(ops, op)) groups.insert(inside.group);
     PricedCalls calls{seconds[i], {}};
-    for (const int32_t group : groups)
-      if (work.groups[group] != nullptr) calls.groups.push_back(work.groups[group]);
+    for (const InsideCall& inside : calls_inside(work.groups, ops, op))
+      calls.groups.push_back(inside.group);
+    if (op.group >= 0)
+      if (const Communicator* own = work.groups.of(ops.groups[op.group].kind); own != nullptr)
+        calls.groups.push_back(own);
     if (!calls.groups.empty()) calls_.push_back(std::move(calls));
   }
 }
@@ -131,25 +113,6 @@ double EmulatedRank::least_stretch(const RealSeconds& real, double allowed_s) co
     (fits(middle) ? high : low) = middle;
   }
   return high;
-}
-
-void EmulatedRank::add_fetch() {
-  const auto [fetch, root] = first_fetch(program_);
-  if (root < 0) return fetched_.set(0, 0);
-  int32_t at = -1;
-  for (size_t i = 0; i < list().size() && root == work_.rank.value; ++i)
-    if (list()[i].call == fetch && !stands_between_calls(list()[i].kind))
-      at = static_cast<int32_t>(i);
-  lanes_.add({kFetch, 0, 0}, [this, at, root = root] {
-    StandIn told;
-    if (at >= 0) {
-      BRAID_ASSIGN(told.ready_ns, ends_.wait(at));
-    }
-    const at::Tensor data = tensor_of(told);
-    BRAID_TRY(start([&] { return everyone_->broadcast(data, root, "end of the fetch"); }).wait());
-    fetched_.set(0, stand_in_of(data).ready_ns);
-    return ok_status();
-  });
 }
 
 // Its messages from and to this rank, each in its lane.
@@ -208,107 +171,6 @@ Result<int64_t> EmulatedRank::reallocation_end(int32_t index) const {
       BRAID_ASSIGN(const int64_t passed, message_ends_[entry]->wait(i));
       end = std::max(end, passed);
     }
-  return end;
-}
-
-// Begins when all members have come to it; each then keeps its own links busy. One lane for all of
-// a rank's, which ranks that meet in several have in the same order.
-void EmulatedRank::add_exchange(int32_t index) {
-  const int32_t entry = list()[index].detail;
-  const ExchangePrice price = prices_.exchange(entry, work_.rank);
-  const Lanes::Key lane{kExchanges, 0, 0};
-  lane_prices_[lane].push_back(price.seconds);
-  lanes_.add(lane, [this, index, price] {
-    const int64_t entry = list()[index].detail;
-    BRAID_ASSIGN(const int64_t ready,
-                 members_ready(work_.exchanges[entry], index, entry, cat("exchange ", entry)));
-    const int64_t length_ns = clock_.length_ns(price.seconds);
-    const std::vector<int32_t> ports = exchange_ports(work_.rank, price);
-    Fabric::Span span{ready, ready + length_ns};
-    int32_t slot = -1;
-    if (!ports.empty()) {
-      BRAID_ASSIGN(slot, fabric_.open({1, length_ns, index, ports}));
-      BRAID_ASSIGN(span, fabric_.pass(slot, ready));
-    }
-    clock_.sleep_until(span.end_ns);
-    if (slot >= 0) fabric_.leave(slot);
-    ends_.set(index, span.end_ns);
-    TraceEvent event;
-    event.kind = EventKind::kExchange, event.call = list()[index].call;
-    event.track = price.network ? TrackKind::kNetworkOut : TrackKind::kNvlinkOut;
-    event.bytes = price.received, event.instruction = index, event.peer = work_.rank;
-    if (slot >= 0 && price.seconds > 0) record(event, span.begin_ns, span.end_ns);
-    return ok_status();
-  });
-}
-
-// When all members of an exchange or a hand-over have come to it.
-Result<int64_t> EmulatedRank::members_ready(Communicator* members, int32_t index, int64_t what,
-                                            const std::string& name) {
-  BRAID_ASSIGN(int64_t ready, begun_exchanges_.wait(index));
-  BRAID_ASSIGN(const int64_t after, latest(list()[index].after));
-  ready = std::max(ready, after);
-  if (members == nullptr) return ready;
-  BRAID_ASSIGN(const auto all,
-               exchange_stand_ins(*members, OpKind::kAllGather, 0, {ready, what, 0, -1}, name));
-  for (const StandIn& each : all) {
-    ready = std::max(ready, each.ready_ns);
-    if (each.what != what) note_misplaced(cat(name, ": ranks come to different ones"));
-  }
-  return ready;
-}
-
-// Ranks come to it and go on; samples that move are on their way from when all have, each in the
-// lane of its two ranks.
-void EmulatedRank::add_hand_over(int32_t index) {
-  const Lanes::Key lane{kExchanges, 0, 0};
-  lane_prices_[lane].push_back(prices_.hand_over_s());
-  lanes_.add(lane, [this, index] {
-    BRAID_ASSIGN(const int64_t ready,
-                 members_ready(work_.handing, index, kHandOverItself, "hand-over"));
-    const int64_t end_ns = ready + clock_.length_ns(prices_.hand_over_s());
-    clock_.sleep_until(end_ns);
-    handed_over_.set(0, end_ns);
-    return ok_status();
-  });
-  const auto& moves = prices_.handed()->handed.moves;
-  const int own = position_in(program_.calls[list()[index].call.value], work_.rank).dp_rank;
-  for (size_t i = 0; own >= 0 && i < moves.size(); ++i)
-    if (moves[i].from == own || moves[i].to == own) add_moved_sample(index, i);
-}
-
-void EmulatedRank::add_moved_sample(int32_t index, size_t number) {
-  const CallId generate = list()[index].call;
-  const CallPlacement& where = program_.calls[generate.value];
-  const SampleMove& move = prices_.handed()->handed.moves[number];
-  Side side;
-  side.sends = move.from == position_in(where, work_.rank).dp_rank;
-  side.peer = counterpart(where, work_.rank, side.sends ? move.to : move.from);
-  side.channel = stage_channel(generate, Channel::kNone);
-  side.bytes = prices_.moved_bytes(number);
-  side.what = side.order = kHandOverOrder + static_cast<int64_t>(number);
-  side.event.kind = EventKind::kExchange;
-  side.event.call = generate, side.event.instruction = index;
-  side.name = cat("sample ", move.row, " of replica ", move.from);
-  add_lane_task(side, [this, number, side] {
-    BRAID_ASSIGN(const int64_t ready, handed_over_.wait(0));
-    BRAID_ASSIGN(const int64_t end_ns, transfer(side, ready));
-    moved_.set(number, end_ns);
-    return ok_status();
-  });
-}
-
-// When this rank has what it goes on with.
-Result<int64_t> EmulatedRank::hand_over_end() const {
-  BRAID_ASSIGN(int64_t end, handed_over_.wait(0));
-  const auto& moves = prices_.handed()->handed.moves;
-  const CallPlacement& where = program_.calls[program_.scoring.generate.value];
-  const int own = position_in(where, work_.rank).dp_rank;
-  for (size_t i = 0; own >= 0 && i < moves.size(); ++i) {
-    if (moves[i].to != own) continue;
-    BRAID_ASSIGN(const int64_t arrived, moved_.wait(i));
-    end = std::max(end, arrived);
-  }
   return end;
 }
 
@@ -372,15 +234,9 @@ void EmulatedRank::add_stage_messages(EmulatedCall* work) {
   }
 }
 
-// Lanes and the thread that computes share the group of all ranks.
-Pending EmulatedRank::start(const std::function<Pending()>& transfer) {
-  const std::lock_guard lock(everyone_mutex_);
-  return transfer();
-}
-
 Result<StandIn> EmulatedRank::receive(DeviceId from, int32_t channel, const std::string& name) {
   const at::Tensor room = tensor_of({});
-  BRAID_TRY(start([&] { return everyone_->receive(room, from.value, channel, name); }).wait());
+  BRAID_TRY(everyone_->receive(room, from.value, channel, name).wait());
   return stand_in_of(room);
 }
 
@@ -394,8 +250,7 @@ Result<int64_t> EmulatedRank::transfer(const Side& side, int64_t ready_ns) {
     BRAID_ASSIGN(stand_in.slot, fabric_.open({2, stand_in.length_ns, side.order,
                                               message_ports(from, to, link.link)}));
     const at::Tensor data = tensor_of(stand_in);
-    BRAID_TRY(
-        start([&] { return everyone_->send(data, to.value, side.channel, side.name); }).wait());
+    BRAID_TRY(everyone_->send(data, to.value, side.channel, side.name).wait());
   } else {
     BRAID_ASSIGN(stand_in, receive(side.peer, side.channel, side.name));
     if (stand_in.what != side.what)

@@ -47,6 +47,7 @@ EmulatedRank::EmulatedRank(const Program& program, const PlanningProblem& proble
       options_(options),
       ends_(program.ranks[work_.rank.value].instructions.size()),
       begun_exchanges_(program.ranks[work_.rank.value].instructions.size()),
+      arrivals_(program.ranks[work_.rank.value].instructions.size()),
       fetched_(1),
       handed_over_(1),
       moved_(prices.handed() == nullptr ? 0 : prices.handed()->handed.moves.size()),
@@ -116,6 +117,8 @@ Status EmulatedRank::run(const EmulatedClock& clock) {
     last_end_ns_ = std::max(last_end_ns_, end_ns);
   }
   lanes_.join();
+  BRAID_TRY(fields_->end_step());
+  if (fields_ahead_) BRAID_TRY(fields_ahead_->end_step());
   real_end_ns_ = clock_.now_ns();
   return failure_;
 }
@@ -159,10 +162,11 @@ Status EmulatedRank::execute(const Instruction& instruction) {
     case OpKind::kAllGather:
       return run_ops(instruction);
     case OpKind::kShare:
+      return share(instruction);
     case OpKind::kExchange:
+      return begin_exchange(instruction);
     case OpKind::kHandOver:
-      begun_exchanges_.set(instruction_, device_ns_);  // its lane goes on from here
-      return ok_status();
+      return hand_over(instruction);
     default:
       return ok_status();  // in lanes
   }
@@ -177,6 +181,7 @@ Status EmulatedRank::run_call(const CallPart& at) {
     for (size_t i = 0; i < work->ops.ops.size(); ++i)
       BRAID_TRY(run_op(work, static_cast<int32_t>(i)));
   }
+  if (call(at.first).kind == CallKind::kFetch) BRAID_TRY(end_fetch());
   leave_call(at);
   return ok_status();
 }
@@ -290,12 +295,11 @@ Status EmulatedRank::run_op(EmulatedCall* work, int32_t index) {
 }
 
 // All that the members bring, checked; the latest time at which one of them is ready.
-Result<int64_t> EmulatedRank::meet(Communicator* group, const OpGroup& who, OpKind kind,
-                                   StandIn mine, std::vector<StandIn>* all) {
+Result<int64_t> EmulatedRank::meet(Communicator* group, OpKind kind, StandIn mine,
+                                   const std::string& name, std::vector<StandIn>* all) {
   if (group == nullptr) return mine.ready_ns;
   BRAID_ASSIGN(const std::vector<StandIn> brought,
-               exchange_stand_ins(*group, kind, who.members.front().value, mine,
-                                  cat(op_kind_name(kind), " over ", group_kind_name(who.kind))));
+               exchange_stand_ins(*group, kind, group->members().front(), mine, name));
   int64_t ready = mine.ready_ns;
   for (const StandIn& each : brought) {
     ready = std::max(ready, each.ready_ns);
@@ -310,12 +314,10 @@ Result<int64_t> EmulatedRank::meet(Communicator* group, const OpGroup& who, OpKi
 // The collectives inside an op: one real call for each group.
 Result<int64_t> EmulatedRank::meet_inside(const EmulatedCall& work, const Expansion& ops,
                                           const Op& op, int64_t ready_ns) {
-  std::vector<int32_t> met;
-  for (const InsideOp& inside : inside_of(ops, op)) {
-    if (std::find(met.begin(), met.end(), inside.group) != met.end()) continue;
-    met.push_back(inside.group);
-    BRAID_ASSIGN(ready_ns, meet(work.groups[inside.group], ops.groups[inside.group], inside.kind,
-                                {ready_ns, identity(work, op, ops.bodies[op.body].part), 0, -1}));
+  for (const InsideCall& inside : calls_inside(work.groups, ops, op)) {
+    BRAID_ASSIGN(ready_ns, meet(inside.group, inside.kind,
+                                {ready_ns, identity(work, op, ops.bodies[op.body].part), 0, -1},
+                                op_kind_name(inside.kind)));
   }
   return ready_ns;
 }
@@ -324,7 +326,7 @@ Result<int64_t> EmulatedRank::meet_inside(const EmulatedCall& work, const Expans
 Status EmulatedRank::run_collective(EmulatedCall* work, int32_t index, int64_t ready_ns) {
   const Op& op = work->ops.ops[index];
   const OpGroup& who = work->ops.groups[op.group];
-  Communicator* const group = work->groups[op.group];
+  Communicator* const group = work->groups.of(who.kind);
   const int64_t length = clock_.length_ns(work->seconds[index]);
   StandIn mine{ready_ns, identity(*work, op, static_cast<int64_t>(who.kind)), length, -1};
   const bool on_links = group != nullptr && among_copies(who.kind) && length > 0;
@@ -334,7 +336,7 @@ Status EmulatedRank::run_collective(EmulatedCall* work, int32_t index, int64_t r
                                group_ports(problem_.cluster, who.members)}));
   }
   std::vector<StandIn> all;
-  BRAID_ASSIGN(const int64_t ready, meet(group, who, op.kind, mine, &all));
+  BRAID_ASSIGN(const int64_t ready, meet(group, op.kind, mine, op_kind_name(op.kind), &all));
   Fabric::Span span{ready, ready + (all.empty() ? length : all[0].length_ns)};
   if (on_links) {
     BRAID_ASSIGN(span, fabric_.pass(static_cast<int32_t>(all[0].slot), ready_ns));
@@ -386,15 +388,13 @@ Result<int64_t> EmulatedRank::meet_in_round(EmulatedCall* work, const EmulatedCa
       BRAID_ASSIGN(ready, meet_inside(*work, round.ops, op, ready));
     } else if (op.kind == OpKind::kSend) {
       const at::Tensor data = tensor_of({ready, 0, 0, -1});
-      sending.emplace_back(data, start([&] {
-                             return everyone_->send(data, op.peer.value, channel, "hidden states");
-                           }));
+      sending.emplace_back(data, everyone_->send(data, op.peer.value, channel, "hidden states"));
     } else if (op.kind == OpKind::kReceive) {
       BRAID_ASSIGN(const StandIn got, receive(op.peer, channel, "hidden states"));
       ready = std::max(ready, got.ready_ns);
     } else if (op.group >= 0) {
-      BRAID_ASSIGN(ready, meet(work->groups[op.group], round.ops.groups[op.group], op.kind,
-                               {ready, what, 0, -1}));
+      BRAID_ASSIGN(ready, meet(work->groups.of(round.ops.groups[op.group].kind), op.kind,
+                               {ready, what, 0, -1}, op_kind_name(op.kind)));
     }
   }
   for (auto& [data, pending] : sending) BRAID_TRY(pending.wait());

@@ -2,7 +2,8 @@
 // its list of instructions; the ops of its calls run as op.h says. What computes takes its price,
 // one after the other, on the clock of this rank's device; messages, loads and offloads run beside
 // it, each channel in a thread of its own; collectives and messages make the real c10d call on a
-// stand-in, then wait until the modelled end. No simulated time enters: only prices do.
+// stand-in, then wait until the modelled end. No simulated time enters: only prices do. Groups, and
+// what moves of fields, are the runtime's own (samples/call_groups.h, emulated_fields.h).
 //
 // What computes begins when the op before it and everything in its `after` have ended by the clock,
 // so that waking up late is made good where there is slack. One thread calls it; it starts others,
@@ -17,6 +18,7 @@
 #include <tuple>
 #include <vector>
 
+#include "emulate/emulated_fields.h"
 #include "emulate/fabric.h"
 #include "emulate/lanes.h"
 #include "emulate/rank_work.h"
@@ -66,7 +68,7 @@ class EmulatedRank : private Executor {
   const std::vector<std::string>& misplaced() const { return misplaced_; }
 
  private:
-  enum LaneKind { kSends, kReceives, kHostMoves, kFetch, kExchanges };
+  enum LaneKind { kSends, kReceives, kHostMoves, kExchanges };
   struct Side {  // this rank's part of a message
     bool sends = false;
     DeviceId peer;
@@ -81,20 +83,18 @@ class EmulatedRank : private Executor {
   void add_message(int32_t index, size_t number);
   Result<int64_t> message_ready(int32_t index, const Message& message) const;
   Result<int64_t> reallocation_end(int32_t index) const;
-  void add_exchange(int32_t index);
-  Result<int64_t> members_ready(Communicator* members, int32_t index, int64_t what,
-                                const std::string& name);
+  void add_fields();
+  void note_meeting(double seconds, int64_t calls);
+  void add_exchange(int32_t index, int64_t transfers);
   void add_hand_over(int32_t index);
   void add_moved_sample(int32_t index, size_t number);
   Result<int64_t> hand_over_end() const;
   void add_state_move(int32_t index);
-  void add_fetch();
   void add_stage_messages(EmulatedCall* work);
   void note_calls(const EmulatedCall& work, const Expansion& ops,
                   const std::vector<double>& seconds);
   void add_lane_task(const Side& side, Lanes::Task task);
   Result<StandIn> receive(DeviceId from, int32_t channel, const std::string& name);
-  Pending start(const std::function<Pending()>& transfer);
   Result<int64_t> transfer(const Side& side, int64_t ready_ns);
 
   Result<int64_t> end_of(int32_t instruction) const;
@@ -109,6 +109,13 @@ class EmulatedRank : private Executor {
   Status reopen(const Instruction& instruction) override;
   void passed(size_t) override {}
 
+  Status begin_exchange(const Instruction& instruction);
+  Status share(const Instruction& instruction);
+  Status hand_over(const Instruction& instruction);
+  Status end_fetch();
+  Result<int64_t> meet_all(int64_t ready_ns, int64_t what, const std::string& name);
+  EmulatedFields& fields_of(const Exchange& exchange);
+
   Status run_call(const CallPart& at);
   Status begin_region(const CallPart& at);
   EmulatedCall* open_work(const CallPart& at);
@@ -121,7 +128,7 @@ class EmulatedRank : private Executor {
   Status run_round(EmulatedCall* work);
   Status agree_on_round(EmulatedCall* work);
   Result<int64_t> meet_in_round(EmulatedCall* work, const EmulatedCall::Round& round, OpKind run);
-  Result<int64_t> meet(Communicator* group, const OpGroup& who, OpKind kind, StandIn mine,
+  Result<int64_t> meet(Communicator* group, OpKind kind, StandIn mine, const std::string& name,
                        std::vector<StandIn>* all = nullptr);
   Result<int64_t> meet_inside(const EmulatedCall& work, const Expansion& ops, const Op& op,
                               int64_t ready_ns);
@@ -149,11 +156,13 @@ class EmulatedRank : private Executor {
   const Options options_;
   EmulatedClock clock_;
   Communicator* everyone_ = nullptr;
-  std::mutex everyone_mutex_;  // of starts over everyone_
-  EndTimes ends_;              // of the list's instructions
-  EndTimes begun_exchanges_;   // by instruction of the list: when the rank came to it
+  std::unique_ptr<EmulatedFields> fields_, fields_ahead_;  // null: no call works ahead
+  EndTimes ends_;                                          // of the list's instructions
+  EndTimes begun_exchanges_;  // by instruction of the list: since when the rank is ready for it
+  std::vector<EmulatedFields::Arrivals> arrivals_;       // likewise: what then comes
   std::vector<std::unique_ptr<EndTimes>> message_ends_;  // [reallocation]: of its messages
-  EndTimes fetched_;      // the one time at which the first fetch has ended
+  EndTimes fetched_;  // the one time at which the first fetch has ended
+  bool has_fetched_ = false;
   EndTimes handed_over_;  // and at which all ranks know what was handed over
   EndTimes moved_;        // by move of the hand-over: when the sample is here
   // Of messages of weights: by reallocation, hop and lane.

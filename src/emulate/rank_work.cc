@@ -7,75 +7,16 @@
 namespace braid::inline emulate {
 namespace {
 
-std::string group_name(const OpGroup& group) {
-  std::string name = group_kind_name(group.kind);
-  for (const DeviceId member : group.members) name += cat("-", member.value);
-  return name;
-}
-
-Result<Communicator*> connect(const OpGroup& group, World& world) {
-  std::vector<int64_t> members;
-  for (const DeviceId device : group.members) members.push_back(device.value);
-  return world.group(group_name(group), std::move(members));
-}
-
-bool has(const OpGroup& group, DeviceId rank) {
-  return std::find(group.members.begin(), group.members.end(), rank) != group.members.end();
-}
-
-Result<std::vector<Communicator*>> connect_all(const Program& program, World& world) {
+// Those of all calls, each once.
+std::vector<Communicator*> in_order(const std::map<int32_t, CallGroups>& calls) {
   std::vector<Communicator*> out;
-  const DeviceId rank{static_cast<int32_t>(world.global_rank())};
-  for (size_t i = 0; i < program.graph.calls.size(); ++i) {
-    if (!uses_model(program.graph.calls[i])) continue;
-    for (const OpGroup& group : call_groups(call_frame(program, CallId{static_cast<int32_t>(i)})))
-      if (has(group, rank)) {
-        BRAID_ASSIGN(Communicator * connected, connect(group, world));
-        const bool known = std::find(out.begin(), out.end(), connected) != out.end();
-        if (!known && connected->size() > 1) out.push_back(connected);
-      }
-  }
-  return out;
-}
-
-// A group of its own, since what it is for runs beside calls; null where the rank is alone or no
-// member.
-Result<Communicator*> connect_members(std::string name, const std::vector<DeviceId>& members,
-                                      World& world, RankWork* work) {
-  const bool here = std::find(members.begin(), members.end(), work->rank) != members.end();
-  if (!here || members.size() < 2) return nullptr;
-  std::vector<int64_t> ranks;
-  for (const DeviceId member : members) {
-    name += cat("-", member.value);
-    ranks.push_back(member.value);
-  }
-  BRAID_ASSIGN(Communicator * group, world.group(name, std::move(ranks)));
-  const auto& known = work->connected;
-  if (std::find(known.begin(), known.end(), group) == known.end()) work->connected.push_back(group);
-  return group;
-}
-
-Status connect_exchanges(const Program& program, World& world, RankWork* work) {
-  for (const Exchange& entry : program.exchanges) {
-    BRAID_ASSIGN(Communicator * group, connect_members("exchange", entry.members, world, work));
-    work->exchanges.push_back(group);
-  }
-  std::vector<DeviceId> handing;
-  for (size_t rank = 0; rank < program.ranks.size(); ++rank)
-    for (const Instruction& each : program.ranks[rank].instructions)
-      if (each.kind == OpKind::kHandOver) handing.push_back(DeviceId{static_cast<int32_t>(rank)});
-  BRAID_ASSIGN(work->handing, connect_members("hand-over", handing, world, work));
-  return ok_status();
-}
-
-// Connected already: a look-up.
-Result<std::vector<Communicator*>> communicators(const std::vector<OpGroup>& groups, World& world) {
-  std::vector<Communicator*> out;
-  for (const OpGroup& group : groups) {
-    out.push_back(nullptr);
-    if (group.members.size() > 1) {
-      BRAID_ASSIGN(out.back(), connect(group, world));
-    }
+  const auto add = [&](Communicator* group) {
+    const bool known = std::find(out.begin(), out.end(), group) != out.end();
+    if (group != nullptr && !known) out.push_back(group);
+  };
+  for (const auto& [call, groups] : calls) {
+    for (const auto& [kind, group] : groups.by_kind) add(group);
+    add(groups.weights);
   }
   return out;
 }
@@ -123,12 +64,25 @@ void add_call(const Program& program, const StepPrices& prices, CallId id, RankW
 
 }  // namespace
 
+std::vector<InsideCall> calls_inside(const CallGroups& groups, const Expansion& ops, const Op& op) {
+  std::vector<InsideCall> out;
+  if (op.kind != OpKind::kForward && op.kind != OpKind::kBackward) return out;
+  for (const InsideOp& inside : inside_of(ops, op)) {
+    Communicator* const group =
+        groups.of(ops.groups[inside.group].kind, inside.kind == OpKind::kAllGather);
+    const bool known = std::any_of(out.begin(), out.end(),
+                                   [&](const InsideCall& each) { return each.group == group; });
+    if (group != nullptr && !known) out.push_back({group, inside.kind});
+  }
+  return out;
+}
+
 Result<RankWork> make_rank_work(const Program& program, const StepPrices& prices, World& world,
                                 const std::function<void(Expansion*)>& change) {
   RankWork out;
-  BRAID_ASSIGN(out.connected, connect_all(program, world));
   out.rank = DeviceId{static_cast<int32_t>(world.global_rank())};
-  BRAID_TRY(connect_exchanges(program, world, &out));
+  BRAID_ASSIGN(const auto groups, connect_calls(program, out.rank, &world));
+  out.connected = in_order(groups);
   for (size_t i = 0; i < program.graph.calls.size(); ++i) {
     const CallId id{static_cast<int32_t>(i)};
     if (!uses_model(program.graph.calls[i])) continue;
@@ -139,10 +93,7 @@ Result<RankWork> make_rank_work(const Program& program, const StepPrices& prices
     if (change && !work.generates) change(&work.ops);
     if (!work.generates)
       work.seconds = prices.op_seconds(work.ops, prices.deal(work.id, work.part));
-    if (!work.generates || !work.rounds.empty()) {
-      const Expansion& any = work.generates ? work.rounds[0].ops : work.ops;
-      BRAID_ASSIGN(work.groups, communicators(any.groups, world));
-    }
+    work.groups = groups.at(work.id.value);
     work.ends = std::make_unique<EndTimes>(work.ops.ops.size());
   }
   return out;

@@ -1,6 +1,6 @@
 // What one rank does in an emulated step: the ops of its calls, as the runtime expands them, with
-// their prices, and the communicators of their groups. Made before the step; plain values but for
-// the communicators, which are the world's.
+// their prices, and the runtime's groups. Made before the step; plain values but for the
+// communicators, which are the world's.
 #pragma once
 
 #include <map>
@@ -11,6 +11,7 @@
 #include "comm/world.h"
 #include "emulate/end_times.h"
 #include "program/op_cursor.h"
+#include "samples/call_groups.h"
 #include "sim/step_prices.h"
 
 namespace braid::inline emulate {
@@ -25,8 +26,7 @@ struct EmulatedCall {
   bool generates = false;  // in rounds, without ops of its own
   Expansion ops;
   std::vector<double> seconds;  // of the ops
-  // By Expansion::groups, of the ops or of a round; null where this rank is alone.
-  std::vector<Communicator*> groups;
+  CallGroups groups;
   std::unique_ptr<EndTimes> ends;  // of the ops
   OpCursor cursor;                 // in them, of the region that is open
   struct Round {
@@ -37,16 +37,21 @@ struct EmulatedCall {
   std::vector<Round> rounds;  // of generation; rounds that are alike are one
 };
 
+// The collectives inside of an op: one real call for each group that they are of.
+struct InsideCall {
+  Communicator* group = nullptr;
+  OpKind kind = OpKind::kAllReduce;
+};
+std::vector<InsideCall> calls_inside(const CallGroups& groups, const Expansion& ops, const Op& op);
+
 struct RankWork {
   DeviceId rank;
   std::vector<Communicator*> connected;  // in an order that their members have in common
   std::map<CallPart, EmulatedCall> calls;
-  std::vector<Communicator*> exchanges;  // by entry of the program's; null where alone or no member
-  Communicator* handing = nullptr;  // of the ranks that come to the hand-over; null without one
 };
 
-// Connects the groups of all calls, in the order that all ranks share, and expands and prices the
-// calls of this rank. `change` edits the ops before they run: what-if, as SimOptions::change_ops.
+// Connects the groups of all calls, and expands and prices the calls of this rank. `change` edits
+// the ops before they run: what-if, as SimOptions::change_ops.
 Result<RankWork> make_rank_work(const Program& program, const StepPrices& prices, World& world,
                                 const std::function<void(Expansion*)>& change);
 

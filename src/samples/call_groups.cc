@@ -45,6 +45,7 @@ Result<CallGroups> connect_groups(const CallFrame& frame, const GridPosition& at
       continue;
     if (group.kind == GroupKind::kShards && !part) continue;
     BRAID_ASSIGN(Communicator * made, connect(group, group_kind_name(group.kind), *world));
+    out.by_kind[group.kind] = made;
     if (group.kind == GroupKind::kTensor) out.tensor.communicator = made;
     if (group.kind == GroupKind::kShared) out.tensor.shared = made;
     if (group.kind == shards) out.data = made;
@@ -58,6 +59,26 @@ Result<CallGroups> connect_groups(const CallFrame& frame, const GridPosition& at
   }
   // One key-value head: all tensor-parallel ranks share it.
   if (out.tensor.shared == nullptr) out.tensor.shared = out.tensor.communicator;
+  return out;
+}
+
+Communicator* CallGroups::of(GroupKind kind, bool gathers_weights) const {
+  const bool shares = kind == GroupKind::kData || kind == GroupKind::kShards;
+  if (gathers_weights && shares && weights != nullptr) return weights;
+  const auto found = by_kind.find(kind);
+  return found == by_kind.end() ? nullptr : found->second;
+}
+
+Result<std::map<int32_t, CallGroups>> connect_calls(const Program& program, DeviceId self,
+                                                    World* world) {
+  std::map<int32_t, CallGroups> out;
+  for (size_t i = 0; i < program.calls.size(); ++i) {
+    const CallId id{static_cast<int32_t>(i)};
+    if (!uses_model(program.graph.calls[i])) continue;
+    const GridPosition at = position_in(program.calls[i], self);
+    if (at.dp_rank < 0) continue;
+    BRAID_ASSIGN(out[id.value], connect_groups(call_frame(program, id), at, world));
+  }
   return out;
 }
 

@@ -15,19 +15,20 @@
 #include "program/expand.h"
 #include "program/hand_over.h"
 #include "program/program.h"
+#include "samples/rows_by_rank.h"
 #include "samples/sample_store.h"
 
 namespace braid::inline samples {
 
 Rows rows_of(const SampleRows& rows);
 
-class CallRows {
+class CallRows : public RowsByRank {
  public:
   // A program that compile(graph) made has one rank, which does everything with the configuration's
   // micro-batches. REQUIRES: the references outlive this.
   CallRows(const Config& config, const Program& program, const SampleStore& store);
 
-  size_t samples() const { return store_.size(); }
+  size_t samples() const override { return store_.size(); }
   // The samples have changed: another step, or some were dropped.
   void forget() { deals_.clear(), handed_.reset(); }
   // The generation of the step is handed over: its rows and those of its scorers come in parts.
@@ -59,14 +60,14 @@ class CallRows {
   }
   // Of those the rows whose results a rank has.
   std::vector<SampleRows> written_by_rank(CallId call, int64_t step,
-                                          SamplePart part = SamplePart::kAll) {
+                                          SamplePart part = SamplePart::kAll) override {
     return placed() ? braid::written_by_rank(program_, call, by_rank(call, step, part))
                     : by_rank(call, step, part);
   }
   // The rows that each rank must have of what the call reads. Replayed rewards are asked where
   // their rollouts were read, of which nothing has to come.
   std::vector<SampleRows> read_by_rank(CallId call, int64_t step,
-                                       SamplePart part = SamplePart::kAll);
+                                       SamplePart part = SamplePart::kAll) override;
   // Rows whose rewards each rank finds: one rank all of them, since a reward may look at groups; of
   // a replayed rollout each rank those that it has read.
   std::vector<Rows> scored_by_rank(CallId call, int64_t step);

@@ -16,6 +16,10 @@ namespace {
 
 constexpr int32_t kAtOnce = -1;  // in no exchange of the program
 
+std::vector<int64_t> counts_in(const SampleStore& store, const Field& field) {
+  return field.sizes.empty() ? std::vector<int64_t>(store.size(), 1) : store.counts(field.sizes);
+}
+
 int64_t sum_of(const std::vector<int64_t>& sizes, const Rows& rows) {
   int64_t sum = 0;
   for (const size_t row : rows) sum += sizes[row];
@@ -24,8 +28,12 @@ int64_t sum_of(const std::vector<int64_t>& sizes, const Rows& rows) {
 
 }  // namespace
 
-FieldExchange::FieldExchange(Communicator* everyone, SampleStore& store)
-    : everyone_(everyone), store_(store), holdings_(static_cast<size_t>(ranks())) {}
+FieldExchange::FieldExchange(Communicator* everyone, SampleStore& store, FieldContents* contents)
+    : everyone_(everyone),
+      store_(store),
+      stored_(store),
+      contents_(contents == nullptr ? stored_ : *contents),
+      holdings_(static_cast<size_t>(ranks())) {}
 
 void FieldExchange::begin() {
   holdings_.clear();
@@ -44,10 +52,10 @@ void FieldExchange::note_everywhere(const std::string& field) {
 }
 
 std::vector<int64_t> FieldExchange::value_counts(const Field& field) const {
-  return field.sizes.empty() ? std::vector<int64_t>(store_.size(), 1) : store_.counts(field.sizes);
+  return counts_in(store_, field);
 }
 
-at::Tensor FieldExchange::packed(const Field& field, const Rows& rows) const {
+at::Tensor StoredFields::packed(const Field& field, const Rows& rows) {
   if (field.type != FieldType::kTokens) return store_.reals(field.name, rows)->contiguous();
   const TokenLists& lists = **store_.tokens(field.name);
   std::vector<int32_t> ids;
@@ -55,16 +63,15 @@ at::Tensor FieldExchange::packed(const Field& field, const Rows& rows) const {
   return at::tensor(ids, at::kInt);
 }
 
-at::Tensor FieldExchange::room(const Field& field, const Rows& rows) const {
-  return at::empty({sum_of(value_counts(field), rows)},
-                   field.type == FieldType::kTokens ? at::kInt : at::kFloat);
+at::Tensor StoredFields::room(const Field& field, int64_t numbers) {
+  return at::empty({numbers}, field.type == FieldType::kTokens ? at::kInt : at::kFloat);
 }
 
-Status FieldExchange::put(const Field& field, const Rows& rows, const at::Tensor& values) {
-  if (field.type != FieldType::kTokens) return store_.put_reals(field.name, rows, values);
+Status StoredFields::put(const Field& field, const Rows& rows, const at::Tensor& arrived) {
+  if (field.type != FieldType::kTokens) return store_.put_reals(field.name, rows, arrived);
   TokenLists lists;
-  const int32_t* id = values.const_data_ptr<int32_t>();
-  const std::vector<int64_t> counts = value_counts(field);
+  const int32_t* id = arrived.const_data_ptr<int32_t>();
+  const std::vector<int64_t> counts = counts_in(store_, field);
   for (const size_t row : rows) {
     lists.emplace_back(id, id + counts[row]);
     id += counts[row];
@@ -81,31 +88,36 @@ std::vector<FieldMove> FieldExchange::moves(const Field& field,
 
 void FieldExchange::start(int32_t exchange, const Field& field,
                           const std::vector<FieldMove>& moves) {
+  const std::vector<int64_t> counts = value_counts(field);
   for (const FieldMove& move : moves) {
+    if (move.from != rank() && move.to != rank()) continue;
     const Rows rows(move.rows.begin(), move.rows.end());
-    if (move.from == rank()) {
-      const at::Tensor values = packed(field, rows);
-      if (values.numel() > 0)
-        sending_.emplace_back(values, everyone_->send(values, move.to, kFieldChannel, field.name));
+    const int64_t numbers = sum_of(counts, rows);
+    if (move.from == rank() && numbers > 0) {
+      const at::Tensor values = contents_.packed(field, rows);
+      sending_.emplace_back(values, everyone_->send(values, move.to, kFieldChannel, field.name));
     }
     if (move.to != rank()) continue;
-    const at::Tensor values = room(field, rows);
+    const at::Tensor values = contents_.room(field, numbers);
     Pending pending;
-    if (values.numel() > 0)
-      pending = everyone_->receive(values, move.from, kFieldChannel, field.name);
+    if (numbers > 0) pending = everyone_->receive(values, move.from, kFieldChannel, field.name);
     arriving_.push_back({exchange, field, rows, values, std::move(pending)});
   }
 }
 
-Status FieldExchange::arrive(int32_t exchange) {
+std::list<FieldExchange::Arrival> FieldExchange::take_arrivals(int32_t exchange) {
+  std::list<Arrival> out;
   for (auto at = arriving_.begin(); at != arriving_.end();) {
-    if (at->exchange != exchange) {
-      ++at;
-      continue;
-    }
-    BRAID_TRY(at->pending.wait());
-    BRAID_TRY(put(at->field, at->rows, at->values));
-    at = arriving_.erase(at);
+    const auto each = at++;
+    if (each->exchange == exchange) out.splice(out.end(), arriving_, each);
+  }
+  return out;
+}
+
+Status FieldExchange::arrive(int32_t exchange) {
+  for (Arrival& each : take_arrivals(exchange)) {
+    BRAID_TRY(each.pending.wait());
+    BRAID_TRY(contents_.put(each.field, each.rows, each.values));
   }
   return ok_status();
 }

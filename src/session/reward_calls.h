@@ -6,8 +6,8 @@
 #include <vector>
 
 #include "passes/generation.h"
+#include "samples/field_account.h"
 #include "scoring/scoring.h"
-#include "session/field_account.h"
 #include "session/infer_calls.h"
 
 namespace braid::inline session {

@@ -7,7 +7,7 @@
 #include <string>
 
 #include "checkpoint/checkpoint.h"
-#include "session/field_account.h"
+#include "samples/field_account.h"
 #include "session/open_step.h"
 #include "session/step_context.h"
 

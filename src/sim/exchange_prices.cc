@@ -14,20 +14,19 @@ namespace {
 // Follows the table of exchanges as the runtime does, over the samples of the step.
 class Walk {
  public:
-  Walk(const Program& program, const SampleLengths& lengths, const RowsOf& worked_on,
-       const LinkOf& link)
+  Walk(const Program& program, const SampleLengths& lengths, const RowsOf& written,
+       const RowsOf& read, const LinkOf& link)
       : program_(program),
         lengths_(lengths),
-        worked_on_(worked_on),
+        written_by_(written),
+        read_by_(read),
         link_(link),
         holdings_(program.ranks.size()) {}
 
   std::vector<ExchangePrice> exchange(const Exchange& entry) {
     note_written(entry.producer, entry.part);
     const size_t ranks = program_.ranks.size();
-    const std::vector<SampleRows> needed =
-        in_step(entry.consumer, read_by_rank(program_, entry.consumer, samples_of(entry.consumer),
-                                             worked_on_(entry.consumer, entry.part)));
+    const std::vector<SampleRows> needed = read_by_(entry.consumer, entry.part);
     std::vector<ExchangePrice> out(ranks);
     // Seconds by rank: to others and from them, inside the node and beyond it.
     std::vector<std::array<double, 4>> busy(ranks, {0, 0, 0, 0});
@@ -60,19 +59,9 @@ class Walk {
   }
 
  private:
-  int64_t samples_of(CallId call) const { return program_.calls[call.value].samples; }
-
-  // Rows of a call with fewer samples (groups that are dropped) as samples of the step.
-  std::vector<SampleRows> in_step(CallId id, std::vector<SampleRows> rows) const {
-    const auto all = static_cast<int64_t>(lengths_.prompt.size());
-    for (SampleRows& of_rank : rows)
-      for (int32_t& row : of_rank) row = static_cast<int32_t>(row * all / samples_of(id));
-    return rows;
-  }
-
   void note_written(CallId id, SamplePart part) {
     if (!written_.insert({id, part}).second) return;
-    const auto rows = in_step(id, written_by_rank(program_, id, worked_on_(id, part)));
+    const std::vector<SampleRows> rows = written_by_(id, part);
     for (const Field& field : program_.graph.calls[id.value].writes)
       holdings_.note(field.name, rows, lengths_.prompt.size());
   }
@@ -94,7 +83,8 @@ class Walk {
 
   const Program& program_;
   const SampleLengths& lengths_;
-  const RowsOf& worked_on_;
+  const RowsOf& written_by_;
+  const RowsOf& read_by_;
   const LinkOf& link_;
   FieldHoldings holdings_;
   std::set<std::pair<CallId, SamplePart>> written_;
@@ -104,9 +94,9 @@ class Walk {
 }  // namespace
 
 std::vector<std::vector<ExchangePrice>> price_exchanges(
-    const Program& program, const SampleLengths& lengths, const RowsOf& worked_on,
+    const Program& program, const SampleLengths& lengths, const RowsOf& written, const RowsOf& read,
     const LinkOf& link, const std::function<double(double bytes)>& share_s) {
-  Walk walk(program, lengths, worked_on, link);
+  Walk walk(program, lengths, written, read, link);
   std::vector<std::vector<ExchangePrice>> out;
   for (const Exchange& entry : program.exchanges) {
     if (!entry.shared()) {

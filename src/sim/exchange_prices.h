@@ -19,12 +19,12 @@ struct ExchangePrice {
 };
 
 // Of every entry of the program's table, [entry][rank]; a share's ranks are alike: all wait for the
-// slowest. `worked_on` gives the rows of each rank, [rank], of a call or a part of its samples;
-// `link` the seconds of a message.
+// slowest. `written` and `read` give the rows of each rank, [rank], of a call or a part of its
+// samples: those whose results it has, and those that it needs. `link`: the seconds of a message.
 using RowsOf = std::function<std::vector<SampleRows>(CallId, SamplePart)>;
 using LinkOf = std::function<LinkTime(DeviceId from, DeviceId to, double bytes)>;
 std::vector<std::vector<ExchangePrice>> price_exchanges(
-    const Program& program, const SampleLengths& lengths, const RowsOf& worked_on,
+    const Program& program, const SampleLengths& lengths, const RowsOf& written, const RowsOf& read,
     const LinkOf& link, const std::function<double(double bytes)>& share_s);
 
 }  // namespace braid::inline sim

@@ -72,7 +72,8 @@ Status StepPrices::prepare() {
   if (program_.scoring.is_on()) take_hand_over();
   deal_calls();
   exchanges_ = price_exchanges(
-      program_, lengths_, [this](CallId id, SamplePart part) { return worked_on(id, part); },
+      program_, lengths_, [this](CallId id, SamplePart part) { return written_rows(id, part); },
+      [this](CallId id, SamplePart part) { return read_rows(id, part); },
       [this](DeviceId from, DeviceId to, double bytes) { return link(from, to, bytes); },
       [this](double bytes) { return share_s(bytes); });
   for (size_t entry = 0; entry < exchanges_.size(); ++entry) {
@@ -135,6 +136,24 @@ std::vector<SampleRows> StepPrices::worked_on(CallId id, SamplePart part) const 
   if (!generates) return rows_by_rank(program_, id, samples, &deal(id, part));
   const Deal drawn{{}, generated_rows(handed_->handed, part)};
   return rows_by_rank(program_, id, samples, &drawn);
+}
+
+// Rows of a call with fewer samples (groups that are dropped) as samples of the step.
+std::vector<SampleRows> StepPrices::in_step(CallId id, std::vector<SampleRows> rows) const {
+  const auto all = static_cast<int64_t>(lengths_.prompt.size());
+  for (SampleRows& of_rank : rows)
+    for (int32_t& row : of_rank)
+      row = static_cast<int32_t>(row * all / program_.calls[id.value].samples);
+  return rows;
+}
+
+std::vector<SampleRows> StepPrices::written_rows(CallId id, SamplePart part) const {
+  return in_step(id, written_by_rank(program_, id, worked_on(id, part)));
+}
+
+std::vector<SampleRows> StepPrices::read_rows(CallId id, SamplePart part) const {
+  const int64_t samples = program_.calls[id.value].samples;
+  return in_step(id, read_by_rank(program_, id, samples, worked_on(id, part)));
 }
 
 double StepPrices::hand_over_s() const {

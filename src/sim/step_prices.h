@@ -76,6 +76,10 @@ class StepPrices {
       const std::function<void(const BatchRound&, double seconds, double agreement_s)>& visit,
       int64_t most = -1) const;
 
+  // Rows of the step's samples, [rank]: those whose results of a call, or a part of its samples, a
+  // rank has, and those that it needs of what the call reads.
+  std::vector<SampleRows> written_rows(CallId call, SamplePart part) const;
+  std::vector<SampleRows> read_rows(CallId call, SamplePart part) const;
   // What an entry of the program's exchanges takes on a rank.
   const ExchangePrice& exchange(int32_t entry, DeviceId rank) const {
     return exchanges_[entry][rank.value];
@@ -123,6 +127,7 @@ class StepPrices {
   void deal_calls();
   void take_hand_over();
   std::vector<SampleRows> worked_on(CallId call, SamplePart part) const;
+  std::vector<SampleRows> in_step(CallId call, std::vector<SampleRows> rows) const;
   double share_s(double bytes) const;
 
   const Program& program_;

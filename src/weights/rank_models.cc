@@ -50,24 +50,11 @@ Result<std::unique_ptr<RankModels>> RankModels::load(const Config& config, const
   if (world != nullptr && world->world_size() > 1) {
     BRAID_ASSIGN(out->everyone_, world->everyone());
   }
-  BRAID_TRY(out->connect());
+  BRAID_ASSIGN(out->groups_, connect_calls(program, out->self(), world));
   BRAID_TRY(guarded([&] { return out->load_models(); }));
   if (out->saves_memory()) release_free_heap();  // what loading needed beside it
   out->find_states();
   return out;
-}
-
-// In the graph's order on every rank: connecting a group takes all of its members.
-Status RankModels::connect() {
-  for (size_t i = 0; i < program_.calls.size(); ++i) {
-    const CallId id{static_cast<int32_t>(i)};
-    const Call& call = program_.graph.calls[i];
-    if (!uses_model(call)) continue;
-    const GridPosition at = position_in(program_.calls[i], self());
-    if (at.dp_rank < 0) continue;
-    BRAID_ASSIGN(groups_[id.value], connect_groups(call_frame(program_, id), at, world_));
-  }
-  return ok_status();
 }
 
 ModelPart RankModels::part_of(CallId id) const {

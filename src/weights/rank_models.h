@@ -106,7 +106,6 @@ class RankModels {
 
   DeviceId self() const { return DeviceId{static_cast<int>(rank())}; }
   int64_t rank() const { return world_ == nullptr ? 0 : world_->global_rank(); }
-  Status connect();
   Status load_models();
   Status load_copy(int32_t copy, CallId call);
   ModelPart part_of(CallId call) const;

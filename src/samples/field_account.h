@@ -5,23 +5,26 @@
 
 #include <set>
 #include <utility>
+#include <vector>
 
-#include "comm/transfer_audit.h"
+#include "comm/transfer_count.h"
 #include "program/program.h"
-#include "samples/call_rows.h"
 #include "samples/field_exchange.h"
+#include "samples/rows_by_rank.h"
 
-namespace braid::inline session {
+namespace braid::inline samples {
 
 class FieldAccount {
  public:
   // Of the calls that work so many steps ahead. REQUIRES: all outlive this.
-  FieldAccount(const Program& program, CallRows& rows, FieldExchange& exchange,
+  FieldAccount(const Program& program, RowsByRank& rows, FieldExchange& exchange,
                int64_t steps_ahead = 0)
       : program_(program), rows_(rows), exchange_(exchange), steps_ahead_(steps_ahead) {}
 
   // Of new samples: nothing is written.
   void begin();
+  // What this rank sends and receives in an exchange or a share of the program that is next.
+  TransferCounts transfers(int32_t entry, int64_t step);
   // Begins the moves of an exchange of the program in step `step`.
   Status begin_exchange(int32_t entry, int64_t step);
   // An exchange that all ranks have made together.
@@ -37,15 +40,17 @@ class FieldAccount {
   void account(int32_t entry, int64_t step);
   // Whether the samples of an exchange are those of this account.
   bool has_samples_of(const Exchange& exchange) const;
-  // What this rank sends and receives in an exchange, or a share, by the rows that ranks need.
+  // The rows that each rank must have when an exchange or a share has ended.
+  std::vector<SampleRows> needed_in(const Exchange& exchange, int64_t step);
+  // What this rank sends and receives for that.
   TransferCounts listed(const Exchange& exchange, const std::vector<SampleRows>& needed) const;
 
   const Program& program_;
-  CallRows& rows_;
+  RowsByRank& rows_;
   FieldExchange& exchange_;
   const int64_t steps_ahead_;
   int32_t accounted_ = 0;                            // exchanges of the step that the account has
   std::set<std::pair<CallId, SamplePart>> written_;  // whose results it has
 };
 
-}  // namespace braid::inline session
+}  // namespace braid::inline samples

@@ -1,14 +1,15 @@
-#include "session/field_account.h"
+#include "samples/field_account.h"
 
 #include <numeric>
 #include <string>
 #include <vector>
 
 #include "base/text.h"
+#include "comm/transfer_audit.h"
 #include "program/listed_messages.h"
 #include "samples/listed_counts.h"
 
-namespace braid::inline session {
+namespace braid::inline samples {
 namespace {
 
 const Field& field_of(const Graph& graph, const std::string& name) {
@@ -47,17 +48,31 @@ void FieldAccount::account(int32_t entry, int64_t step) {
     if (!has_samples_of(before)) continue;
     BRAID_CHECK(!before.shared(), "all ranks take part in every share");
     note_written(before.producer, step, before.part);
-    const std::vector<SampleRows> needed = rows_.read_by_rank(before.consumer, step, before.part);
+    const std::vector<SampleRows> needed = needed_in(before, step);
     for (const std::string& name : before.fields)
       exchange_.moves(field_of(program_.graph, name), needed, before.members);
   }
+}
+
+std::vector<SampleRows> FieldAccount::needed_in(const Exchange& exchange, int64_t step) {
+  if (!exchange.shared()) return rows_.read_by_rank(exchange.consumer, step, exchange.part);
+  SampleRows all(rows_.samples());
+  std::iota(all.begin(), all.end(), 0);
+  return std::vector<SampleRows>(exchange_.ranks(), all);
+}
+
+TransferCounts FieldAccount::transfers(int32_t entry, int64_t step) {
+  account(entry, step);
+  const Exchange& exchange = program_.exchanges[entry];
+  note_written(exchange.producer, step, exchange.part);
+  return listed(exchange, needed_in(exchange, step));
 }
 
 Status FieldAccount::begin_exchange(int32_t entry, int64_t step) {
   account(entry, step);
   const Exchange& exchange = program_.exchanges[entry];
   note_written(exchange.producer, step, exchange.part);
-  const std::vector<SampleRows> needed = rows_.read_by_rank(exchange.consumer, step, exchange.part);
+  const std::vector<SampleRows> needed = needed_in(exchange, step);
   TransferAudit audit = TransferAudit::begin();
   if (audit.on()) audit.expect(listed(exchange, needed));
   {
@@ -81,11 +96,7 @@ Status FieldAccount::share(const Exchange& shared, int64_t step) {
   if (exchange_.ranks() == 1) return ok_status();
   note_written(shared.producer, step);
   TransferAudit audit = TransferAudit::begin();
-  if (audit.on()) {
-    SampleRows all(rows_.samples());
-    std::iota(all.begin(), all.end(), 0);
-    audit.expect(listed(shared, std::vector<SampleRows>(exchange_.ranks(), all)));
-  }
+  if (audit.on()) audit.expect(listed(shared, needed_in(shared, step)));
   {
     const TransferAudit::Counting counting(audit);
     for (const std::string& name : shared.fields) {
@@ -120,4 +131,4 @@ TransferCounts FieldAccount::listed(const Exchange& exchange,
   return out;
 }
 
-}  // namespace braid::inline session
+}  // namespace braid::inline samples

@@ -1,0 +1,157 @@
+#include "emulate/emulated_fields.h"
+
+#include <ATen/ops/empty.h>
+
+#include <algorithm>
+
+#include "base/rng.h"
+#include "base/text.h"
+
+namespace braid::inline emulate {
+namespace {
+
+// Samples of which nothing is known but the lengths.
+SampleStore store_of(const Graph& graph, const SampleLengths& lengths) {
+  SampleStore out(graph);
+  out.begin(std::vector<StoredSample>(lengths.prompt.size()));
+  for (const Call& call : graph.calls)
+    for (const Field& field : call.writes) {
+      const bool prompts =
+          field.shape == FieldShape::kPerSample && field.type == FieldType::kTokens;
+      if (!field.sizes.empty())
+        out.set_counts(field.sizes, prompts ? lengths.prompt : lengths.response);
+    }
+  return out;
+}
+
+int64_t count_of(const TransferCounts& counts) {
+  int64_t out = 0;
+  for (const auto& [kind, count] : counts) out += count;
+  return out;
+}
+
+}  // namespace
+
+EmulatedFields::EmulatedFields(const Program& program, const StepPrices& prices,
+                               Communicator& everyone, int64_t steps_ahead, Misplaced misplaced)
+    : program_(program),
+      prices_(prices),
+      steps_ahead_(steps_ahead),
+      misplaced_(std::move(misplaced)),
+      store_(store_of(program.graph, prices.lengths())),
+      exchange_(&everyone, store_, this),
+      account_(program, *this, exchange_, steps_ahead) {
+  begin(&account_, &exchange_);
+}
+
+// What was made in an earlier step is there, where it was made.
+void EmulatedFields::begin(FieldAccount* account, FieldExchange* exchange) const {
+  account->begin();
+  for (size_t i = 0; i < program_.graph.calls.size(); ++i) {
+    const Call& call = program_.graph.calls[i];
+    if (call.kind == CallKind::kFetch || call.steps_ahead <= steps_ahead_) continue;
+    const auto rows = prices_.written_rows(CallId{static_cast<int32_t>(i)}, SamplePart::kAll);
+    for (const Field& field : call.writes)
+      exchange->holdings().note(field.name, rows, store_.size());
+  }
+}
+
+bool EmulatedFields::has_samples_of(const Exchange& exchange) const {
+  const CallId reader = exchange.shared() ? exchange.producer : exchange.consumer;
+  return program_.graph.calls[reader.value].steps_ahead == steps_ahead_;
+}
+
+// A reward's values come with what ranks tell each other of it, and the state of an algorithm is no
+// field.
+bool EmulatedFields::sends_values(const Exchange& shared) const {
+  return program_.graph.calls[shared.producer.value].kind == CallKind::kGenerate;
+}
+
+std::vector<int64_t> EmulatedFields::transfers() {
+  FieldExchange exchange(exchange_.everyone(), store_, this);
+  FieldAccount account(program_, *this, exchange, steps_ahead_);
+  begin(&account, &exchange);
+  std::vector<int64_t> out(program_.exchanges.size(), 0);
+  for (size_t i = 0; i < out.size(); ++i) {
+    const Exchange& each = program_.exchanges[i];
+    const auto entry = static_cast<int32_t>(i);
+    if (!has_samples_of(each)) continue;
+    if (!each.shared()) {
+      out[i] = count_of(account.transfers(entry, 0));
+      continue;
+    }
+    account.note_shared(entry, 0);
+    if (sends_values(each)) out[i] = count_of(account.transfers(entry, 0));
+    for (const std::string& field : each.fields) exchange.note_everywhere(field);
+  }
+  return out;
+}
+
+Result<EmulatedFields::Arrivals> EmulatedFields::begin_exchange(int32_t entry, int64_t ready_ns) {
+  entry_ = entry, ready_ns_ = ready_ns;
+  BRAID_TRY(account_.begin_exchange(entry, 0));
+  return exchange_.take_arrivals(entry);
+}
+
+Result<int64_t> EmulatedFields::latest_of(Arrivals arrivals, int64_t ready_ns) const {
+  for (FieldExchange::Arrival& each : arrivals) {
+    BRAID_TRY(each.pending.wait());
+    BRAID_ASSIGN(const int64_t sender_ns, told(each.exchange, each.field, each.rows, each.values));
+    ready_ns = std::max(ready_ns, sender_ns);
+  }
+  return ready_ns;
+}
+
+Status EmulatedFields::share(int32_t entry, int64_t ready_ns) {
+  entry_ = entry, ready_ns_ = ready_ns;
+  const Exchange& shared = program_.exchanges[entry];
+  account_.note_shared(entry, 0);
+  if (sends_values(shared)) return share_values(shared);
+  for (const std::string& field : shared.fields) exchange_.note_everywhere(field);
+  return ok_status();
+}
+
+// The counts of a row come from the rank that all hold for its first holder: they stay what they
+// were where all have one account.
+Status EmulatedFields::share_values(const Exchange& shared) {
+  std::map<std::string, std::vector<int64_t>> before;
+  for (const std::string& name : shared.fields) before[name] = store_.counts(name);
+  BRAID_TRY(account_.share(shared, 0));
+  for (const auto& [name, counts] : before)
+    if (store_.said_counts().count(name) > 0 && store_.counts(name) != counts)
+      misplaced_(cat("the share of ", program_.graph.calls[shared.producer.value].name,
+                     ": ranks have different accounts of who has which rows of ", name));
+  return ok_status();
+}
+
+int64_t EmulatedFields::identity(int32_t entry, const Field& field, const Rows& rows) const {
+  uint64_t out = mix_seed(static_cast<uint64_t>(int64_t{entry} + 2), rows.size());
+  for (const char letter : field.name) out = mix_seed(out, static_cast<uint64_t>(letter));
+  for (const size_t row : rows) out = mix_seed(out, row);
+  return static_cast<int64_t>(out >> 1);
+}
+
+at::Tensor EmulatedFields::packed(const Field& field, const Rows& rows) {
+  return tensor_of({ready_ns_, identity(entry_, field, rows), 0, -1});
+}
+
+at::Tensor EmulatedFields::room(const Field&, int64_t numbers) {
+  return numbers > 0 ? tensor_of({}) : at::empty({0}, at::kLong);
+}
+
+// Since when the sender was ready.
+Result<int64_t> EmulatedFields::told(int32_t entry, const Field& field, const Rows& rows,
+                                     const at::Tensor& arrived) const {
+  if (arrived.numel() == 0) return 0;
+  const StandIn got = stand_in_of(arrived);
+  if (got.what != identity(entry, field, rows))
+    misplaced_(cat("exchange ", entry, ": another message than that of ", rows.size(), " rows of ",
+                   field.name, " came"));
+  return got.ready_ns;
+}
+
+Status EmulatedFields::put(const Field& field, const Rows& rows, const at::Tensor& arrived) {
+  return told(entry_, field, rows, arrived).status();
+}
+
+}  // namespace braid::inline emulate

@@ -1,0 +1,72 @@
+// The fields of an emulated step. Which rows go from whom to whom, when a message begins and who
+// waits for it is the runtime's (samples/field_account.h, samples/field_exchange.h), over samples
+// of drawn lengths; counts are shared as they are, and of other fields stand-ins travel. One thread
+// but for latest_of().
+#pragma once
+
+#include <functional>
+#include <list>
+#include <string>
+#include <vector>
+
+#include "emulate/stand_in.h"
+#include "samples/field_account.h"
+#include "samples/field_exchange.h"
+#include "sim/step_prices.h"
+
+namespace braid::inline emulate {
+
+class EmulatedFields : private FieldContents, private RowsByRank {
+ public:
+  using Misplaced = std::function<void(const std::string&)>;
+  // Of the calls that work so many steps ahead. `misplaced` is told, from any thread, where ranks
+  // mean different things. REQUIRES: all outlive this.
+  EmulatedFields(const Program& program, const StepPrices& prices, Communicator& everyone,
+                 int64_t steps_ahead, Misplaced misplaced);
+
+  // How many messages and collectives of this rank each exchange and share consists of, [entry].
+  std::vector<int64_t> transfers();
+
+  // Begins an exchange that this rank has come to at that time; what comes to it.
+  using Arrivals = std::list<FieldExchange::Arrival>;
+  Result<Arrivals> begin_exchange(int32_t entry, int64_t ready_ns);
+  // Waits for that: when this rank and all who send to it had come to the exchange.
+  Result<int64_t> latest_of(Arrivals arrivals, int64_t ready_ns) const;
+  // A share, by all ranks.
+  Status share(int32_t entry, int64_t ready_ns);
+  // Waits for what this rank has sent.
+  Status end_step() { return exchange_.end_step(); }
+
+ private:
+  void begin(FieldAccount* account, FieldExchange* exchange) const;
+  bool has_samples_of(const Exchange& exchange) const;
+  bool sends_values(const Exchange& shared) const;
+  int64_t identity(int32_t entry, const Field& field, const Rows& rows) const;
+  Result<int64_t> told(int32_t entry, const Field& field, const Rows& rows,
+                       const at::Tensor& arrived) const;
+  Status share_values(const Exchange& shared);
+
+  at::Tensor packed(const Field& field, const Rows& rows) override;
+  at::Tensor room(const Field& field, int64_t numbers) override;
+  Status put(const Field& field, const Rows& rows, const at::Tensor& arrived) override;
+
+  size_t samples() const override { return store_.size(); }
+  std::vector<SampleRows> written_by_rank(CallId call, int64_t, SamplePart part) override {
+    return prices_.written_rows(call, part);
+  }
+  std::vector<SampleRows> read_by_rank(CallId call, int64_t, SamplePart part) override {
+    return prices_.read_rows(call, part);
+  }
+
+  const Program& program_;
+  const StepPrices& prices_;
+  const int64_t steps_ahead_;
+  const Misplaced misplaced_;
+  SampleStore store_;  // counts alone
+  FieldExchange exchange_;
+  FieldAccount account_;
+  int32_t entry_ = -1;  // that is begun, and since when this rank is ready
+  int64_t ready_ns_ = 0;
+};
+
+}  // namespace braid::inline emulate

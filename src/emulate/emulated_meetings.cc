@@ -1,0 +1,173 @@
+// What ranks do all together on emulated devices, and what moves of samples between calls: fields,
+// and samples of a generation that is handed over.
+#include <algorithm>
+
+#include "base/text.h"
+#include "emulate/emulated_rank.h"
+
+namespace braid::inline emulate {
+namespace {
+
+// In the lanes of samples that move: before messages of stages, behind those of the lists.
+constexpr int64_t kHandOverOrder = (int64_t{1} << 32) - (int64_t{1} << 20);
+// What ranks come to that is no share: the entries of those are from 0 on.
+constexpr int64_t kHandOverItself = -1, kFetches = -2;
+
+}  // namespace
+
+void EmulatedRank::add_fields() {
+  const auto misplaced = [this](const std::string& what) { note_misplaced(what); };
+  const int64_t ahead = steps_ahead(program_.graph);
+  fields_ = std::make_unique<EmulatedFields>(program_, prices_, *everyone_, 0, misplaced);
+  if (ahead > 0)
+    fields_ahead_ =
+        std::make_unique<EmulatedFields>(program_, prices_, *everyone_, ahead, misplaced);
+  if (everyone_->size() > 1) work_.connected.insert(work_.connected.begin(), everyone_);
+  const std::vector<int64_t> of_step = fields_->transfers();
+  const std::vector<int64_t> of_later =
+      ahead > 0 ? fields_ahead_->transfers() : std::vector<int64_t>(of_step.size(), 0);
+  for (size_t i = 0; i < list().size(); ++i) {
+    const Instruction& instruction = list()[i];
+    const int32_t entry = instruction.detail;
+    if (instruction.kind == OpKind::kExchange)
+      add_exchange(static_cast<int32_t>(i), of_step[entry]);
+    if (instruction.kind == OpKind::kShare)
+      note_meeting(prices_.exchange(entry, work_.rank).seconds,
+                   1 + of_step[entry] + of_later[entry]);
+    if (instruction.kind == OpKind::kHandOver) note_meeting(prices_.hand_over_s(), 1);
+    if (call(instruction.call).kind == CallKind::kFetch && instruction.kind == OpKind::kCall)
+      note_meeting(prices_.host_call_s(instruction.call, work_.rank), 1);
+  }
+}
+
+// Real calls of all ranks that one price is for.
+void EmulatedRank::note_meeting(double seconds, int64_t calls) {
+  if (everyone_->size() > 1)
+    calls_.push_back({seconds, std::vector<const Communicator*>(calls, everyone_)});
+}
+
+EmulatedFields& EmulatedRank::fields_of(const Exchange& exchange) {
+  return exchange.shared() && call(exchange.producer).steps_ahead > 0 ? *fields_ahead_ : *fields_;
+}
+
+// When all ranks have come to something; they wait for each other.
+Result<int64_t> EmulatedRank::meet_all(int64_t ready_ns, int64_t what, const std::string& name) {
+  world_.position().enter(cat("emulated step, ", name));
+  return meet(everyone_, OpKind::kAllGather, {ready_ns, what, 0, -1}, name);
+}
+
+// What moves at the begin of a step waits for the first one.
+Status EmulatedRank::end_fetch() {
+  const Call& fetch = call(list()[instruction_].call);
+  BRAID_ASSIGN(device_ns_, meet_all(device_ns_, kFetches - list()[instruction_].call.value,
+                                    cat("the end of ", fetch.name)));
+  if (!std::exchange(has_fetched_, true)) fetched_.set(0, device_ns_);
+  return ok_status();
+}
+
+// All ranks wait here for the last of them, as real ones do.
+Status EmulatedRank::share(const Instruction& instruction) {
+  const int32_t entry = instruction.detail;
+  const Exchange& shared = program_.exchanges[entry];
+  BRAID_ASSIGN(int64_t ready, latest(instruction.after));
+  ready = std::max(ready, device_ns_);
+  BRAID_TRY(fields_of(shared).share(entry, ready));
+  BRAID_ASSIGN(const int64_t begin,
+               meet_all(ready, entry, cat("the share of ", call(shared.producer).name)));
+  device_ns_ = begin + clock_.length_ns(prices_.exchange(entry, work_.rank).seconds);
+  ends_.set(instruction_, device_ns_);
+  return ok_status();
+}
+
+// Its messages are on their way from here; its lane waits for what comes.
+Status EmulatedRank::begin_exchange(const Instruction& instruction) {
+  BRAID_ASSIGN(int64_t ready, latest(instruction.after));
+  ready = std::max(ready, device_ns_);
+  BRAID_ASSIGN(arrivals_[instruction_], fields_->begin_exchange(instruction.detail, ready));
+  begun_exchanges_.set(instruction_, ready);
+  return ok_status();
+}
+
+// Samples that move are on their way from when all ranks have come.
+Status EmulatedRank::hand_over(const Instruction& instruction) {
+  BRAID_ASSIGN(int64_t ready, latest(instruction.after));
+  BRAID_ASSIGN(ready,
+               meet_all(std::max(ready, device_ns_), kHandOverItself, "what is handed over"));
+  device_ns_ = ready + clock_.length_ns(prices_.hand_over_s());
+  handed_over_.set(0, device_ns_);
+  return ok_status();
+}
+
+// What an exchange transfers keeps the rank's own links busy, from when it and all who send to it
+// have come to it.
+void EmulatedRank::add_exchange(int32_t index, int64_t transfers) {
+  const ExchangePrice price = prices_.exchange(list()[index].detail, work_.rank);
+  const Lanes::Key lane{kExchanges, index, 0};
+  lane_prices_[lane].assign(transfers, price.seconds / static_cast<double>(transfers));
+  lanes_.add(lane, [this, index, price] {
+    BRAID_ASSIGN(const int64_t begun, begun_exchanges_.wait(index));
+    BRAID_ASSIGN(const int64_t ready, fields_->latest_of(std::move(arrivals_[index]), begun));
+    const int64_t length_ns = clock_.length_ns(price.seconds);
+    const std::vector<int32_t> ports = exchange_ports(work_.rank, price);
+    Fabric::Span span{ready, ready + length_ns};
+    int32_t slot = -1;
+    if (!ports.empty()) {
+      BRAID_ASSIGN(slot, fabric_.open({1, length_ns, index, ports}));
+      BRAID_ASSIGN(span, fabric_.pass(slot, ready));
+    }
+    clock_.sleep_until(span.end_ns);
+    if (slot >= 0) fabric_.leave(slot);
+    ends_.set(index, span.end_ns);
+    TraceEvent event;
+    event.kind = EventKind::kExchange, event.call = list()[index].call;
+    event.track = price.network ? TrackKind::kNetworkOut : TrackKind::kNvlinkOut;
+    event.bytes = price.received, event.instruction = index, event.peer = work_.rank;
+    if (slot >= 0 && price.seconds > 0) record(event, span.begin_ns, span.end_ns);
+    return ok_status();
+  });
+}
+
+// The samples that move to and from this rank, each in the lane of its two ranks.
+void EmulatedRank::add_hand_over(int32_t index) {
+  const auto& moves = prices_.handed()->handed.moves;
+  const int own = position_in(program_.calls[list()[index].call.value], work_.rank).dp_rank;
+  for (size_t i = 0; own >= 0 && i < moves.size(); ++i)
+    if (moves[i].from == own || moves[i].to == own) add_moved_sample(index, i);
+}
+
+void EmulatedRank::add_moved_sample(int32_t index, size_t number) {
+  const CallId generate = list()[index].call;
+  const CallPlacement& where = program_.calls[generate.value];
+  const SampleMove& move = prices_.handed()->handed.moves[number];
+  Side side;
+  side.sends = move.from == position_in(where, work_.rank).dp_rank;
+  side.peer = counterpart(where, work_.rank, side.sends ? move.to : move.from);
+  side.channel = stage_channel(generate, Channel::kNone);
+  side.bytes = prices_.moved_bytes(number);
+  side.what = side.order = kHandOverOrder + static_cast<int64_t>(number);
+  side.event.kind = EventKind::kExchange;
+  side.event.call = generate, side.event.instruction = index;
+  side.name = cat("sample ", move.row, " of replica ", move.from);
+  add_lane_task(side, [this, number, side] {
+    BRAID_ASSIGN(const int64_t ready, handed_over_.wait(0));
+    BRAID_ASSIGN(const int64_t end_ns, transfer(side, ready));
+    moved_.set(number, end_ns);
+    return ok_status();
+  });
+}
+
+// When this rank has what it goes on with.
+Result<int64_t> EmulatedRank::hand_over_end() const {
+  BRAID_ASSIGN(int64_t end, handed_over_.wait(0));
+  const auto& moves = prices_.handed()->handed.moves;
+  const CallPlacement& where = program_.calls[program_.scoring.generate.value];
+  const int own = position_in(where, work_.rank).dp_rank;
+  for (size_t i = 0; own >= 0 && i < moves.size(); ++i) {
+    if (moves[i].to != own) continue;
+    BRAID_ASSIGN(const int64_t arrived, moved_.wait(i));
+    end = std::max(end, arrived);
+  }
+  return end;
+}
+
+}  // namespace braid::inline emulate
