@@ -27,16 +27,24 @@ void EmulatedRank::add_fields() {
   const std::vector<int64_t> of_later =
       ahead > 0 ? fields_ahead_->transfers() : std::vector<int64_t>(of_step.size(), 0);
   for (size_t i = 0; i < list().size(); ++i) {
-    const Instruction& instruction = list()[i];
-    const int32_t entry = instruction.detail;
-    if (instruction.kind == OpKind::kExchange)
-      add_exchange(static_cast<int32_t>(i), of_step[entry]);
-    if (instruction.kind == OpKind::kShare)
+    const auto index = static_cast<int32_t>(i);
+    const int32_t entry = list()[i].detail;
+    const bool fetches =
+        list()[i].kind == OpKind::kCall && call(list()[i].call).kind == CallKind::kFetch;
+    if (list()[i].kind == OpKind::kExchange) {
+      add_exchange(index, of_step[entry]);
+    } else if (list()[i].kind == OpKind::kShare) {
       note_meeting(prices_.exchange(entry, work_.rank).seconds,
                    1 + of_step[entry] + of_later[entry]);
-    if (instruction.kind == OpKind::kHandOver) note_meeting(prices_.hand_over_s(), 1);
-    if (call(instruction.call).kind == CallKind::kFetch && instruction.kind == OpKind::kCall)
-      note_meeting(prices_.host_call_s(instruction.call, work_.rank), 1);
+      lanes_.add(kFieldsInOrder, [this, index] { return share(index); });
+    } else if (list()[i].kind == OpKind::kHandOver) {
+      note_meeting(prices_.hand_over_s(), 1);
+      lanes_.add(kFieldsInOrder, [this, index] { return hand_over(index); });
+      add_moved_samples(index);
+    } else if (fetches) {
+      note_meeting(prices_.host_call_s(list()[i].call, work_.rank), 1);
+      lanes_.add(kFieldsInOrder, [this, index] { return end_fetch(index); });
+    }
   }
 }
 
@@ -50,51 +58,52 @@ EmulatedFields& EmulatedRank::fields_of(const Exchange& exchange) {
   return exchange.shared() && call(exchange.producer).steps_ahead > 0 ? *fields_ahead_ : *fields_;
 }
 
-// When all ranks have come to something; they wait for each other.
+// When all ranks have come to something.
 Result<int64_t> EmulatedRank::meet_all(int64_t ready_ns, int64_t what, const std::string& name) {
-  world_.position().enter(cat("emulated step, ", name));
   return meet(everyone_, OpKind::kAllGather, {ready_ns, what, 0, -1}, name);
 }
 
+// When this rank has come to an instruction, and all that it waits for has ended.
+Result<int64_t> EmulatedRank::come_to(int32_t index) const {
+  BRAID_ASSIGN(const int64_t came, came_.wait(index));
+  BRAID_ASSIGN(const int64_t ready, latest(list()[index].after));
+  return std::max(came, ready);
+}
+
 // What moves at the begin of a step waits for the first one.
-Status EmulatedRank::end_fetch() {
-  const Call& fetch = call(list()[instruction_].call);
-  BRAID_ASSIGN(device_ns_, meet_all(device_ns_, kFetches - list()[instruction_].call.value,
-                                    cat("the end of ", fetch.name)));
-  if (!std::exchange(has_fetched_, true)) fetched_.set(0, device_ns_);
+Status EmulatedRank::end_fetch(int32_t index) {
+  BRAID_ASSIGN(const int64_t here, come_to(index));
+  BRAID_ASSIGN(const int64_t fetched,
+               meet_all(here, kFetches - list()[index].call.value, "the end of a fetch"));
+  if (!std::exchange(has_fetched_, true)) fetched_.set(0, fetched);
   return ok_status();
 }
 
-// All ranks wait here for the last of them, as real ones do.
-Status EmulatedRank::share(const Instruction& instruction) {
-  const int32_t entry = instruction.detail;
+Status EmulatedRank::share(int32_t index) {
+  const int32_t entry = list()[index].detail;
   const Exchange& shared = program_.exchanges[entry];
-  BRAID_ASSIGN(int64_t ready, latest(instruction.after));
-  ready = std::max(ready, device_ns_);
+  BRAID_ASSIGN(const int64_t ready, come_to(index));
   BRAID_TRY(fields_of(shared).share(entry, ready));
   BRAID_ASSIGN(const int64_t begin,
                meet_all(ready, entry, cat("the share of ", call(shared.producer).name)));
-  device_ns_ = begin + clock_.length_ns(prices_.exchange(entry, work_.rank).seconds);
-  ends_.set(instruction_, device_ns_);
+  const double seconds = prices_.exchange(entry, work_.rank).seconds;
+  ends_.set(index, begin + clock_.length_ns(seconds));
   return ok_status();
 }
 
-// Its messages are on their way from here; its lane waits for what comes.
-Status EmulatedRank::begin_exchange(const Instruction& instruction) {
-  BRAID_ASSIGN(int64_t ready, latest(instruction.after));
-  ready = std::max(ready, device_ns_);
-  BRAID_ASSIGN(arrivals_[instruction_], fields_->begin_exchange(instruction.detail, ready));
-  begun_exchanges_.set(instruction_, ready);
+// Its messages are on their way from here; a lane of its own waits for what comes.
+Status EmulatedRank::begin_exchange(int32_t index) {
+  BRAID_ASSIGN(const int64_t ready, come_to(index));
+  BRAID_ASSIGN(arrivals_[index], fields_->begin_exchange(list()[index].detail, ready));
+  begun_exchanges_.set(index, ready);
   return ok_status();
 }
 
 // Samples that move are on their way from when all ranks have come.
-Status EmulatedRank::hand_over(const Instruction& instruction) {
-  BRAID_ASSIGN(int64_t ready, latest(instruction.after));
-  BRAID_ASSIGN(ready,
-               meet_all(std::max(ready, device_ns_), kHandOverItself, "what is handed over"));
-  device_ns_ = ready + clock_.length_ns(prices_.hand_over_s());
-  handed_over_.set(0, device_ns_);
+Status EmulatedRank::hand_over(int32_t index) {
+  BRAID_ASSIGN(const int64_t here, come_to(index));
+  BRAID_ASSIGN(const int64_t ready, meet_all(here, kHandOverItself, "what is handed over"));
+  handed_over_.set(0, ready + clock_.length_ns(prices_.hand_over_s()));
   return ok_status();
 }
 
@@ -102,6 +111,7 @@ Status EmulatedRank::hand_over(const Instruction& instruction) {
 // have come to it.
 void EmulatedRank::add_exchange(int32_t index, int64_t transfers) {
   const ExchangePrice price = prices_.exchange(list()[index].detail, work_.rank);
+  lanes_.add(kFieldsInOrder, [this, index] { return begin_exchange(index); });
   const Lanes::Key lane{kExchanges, index, 0};
   lane_prices_[lane].assign(transfers, price.seconds / static_cast<double>(transfers));
   lanes_.add(lane, [this, index, price] {
@@ -128,7 +138,7 @@ void EmulatedRank::add_exchange(int32_t index, int64_t transfers) {
 }
 
 // The samples that move to and from this rank, each in the lane of its two ranks.
-void EmulatedRank::add_hand_over(int32_t index) {
+void EmulatedRank::add_moved_samples(int32_t index) {
   const auto& moves = prices_.handed()->handed.moves;
   const int own = position_in(program_.calls[list()[index].call.value], work_.rank).dp_rank;
   for (size_t i = 0; own >= 0 && i < moves.size(); ++i)

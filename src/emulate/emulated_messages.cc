@@ -55,7 +55,6 @@ Status EmulatedRank::prepare() {
   for (size_t i = 0; i < list().size(); ++i) {
     const auto index = static_cast<int32_t>(i);
     if (list()[i].kind == OpKind::kReallocate) add_reallocation(index);
-    if (list()[i].kind == OpKind::kHandOver) add_hand_over(index);
     if (moves_state(list()[i].kind)) add_state_move(index);
   }
   for (auto& [at, work] : work_.calls) {
@@ -64,6 +63,43 @@ Status EmulatedRank::prepare() {
     for (const EmulatedCall::Round& round : work.rounds)
       note_calls(work, round.ops, std::vector<double>(round.ops.ops.size(), round.seconds));
   }
+  return ok_status();
+}
+
+// A release takes no time.
+Result<int64_t> EmulatedRank::end_of(int32_t instruction) const {
+  if (list()[instruction].kind == OpKind::kRelease) return messages_ready(instruction);
+  if (list()[instruction].kind == OpKind::kReallocate) return reallocation_end(instruction);
+  if (list()[instruction].kind == OpKind::kHandOver) return hand_over_end();
+  return ends_.wait(instruction);
+}
+
+// What moves at the begin of a step waits for the step's data, as in the simulator.
+Result<int64_t> EmulatedRank::messages_ready(int32_t instruction) const {
+  BRAID_ASSIGN(const int64_t fetched, fetched_.wait(0));
+  BRAID_ASSIGN(const int64_t ready, latest(list()[instruction].after));
+  return std::max(fetched, ready);
+}
+
+// Of what passes beside computation and has been begun.
+Result<int64_t> EmulatedRank::move_ready(int32_t instruction) const {
+  BRAID_ASSIGN(const int64_t begun, begun_moves_.wait(instruction));
+  BRAID_ASSIGN(const int64_t ready, messages_ready(instruction));
+  return std::max(begun, ready);
+}
+
+void EmulatedRank::begin_move(int32_t instruction) {
+  if (moving_.insert(instruction).second) begun_moves_.set(instruction, device_ns_);
+}
+
+Status EmulatedRank::begin_ahead(const Instruction& instruction) {
+  begin_move(index_of(instruction));
+  return ok_status();
+}
+
+Status EmulatedRank::wait_for(const Instruction& instruction) {
+  BRAID_ASSIGN(const int64_t end_ns, end_of(index_of(instruction)));
+  device_ns_ = std::max(device_ns_, end_ns);
   return ok_status();
 }
 
@@ -147,7 +183,7 @@ void EmulatedRank::add_message(int32_t index, size_t number) {
 
 // A relay passes on what has arrived.
 Result<int64_t> EmulatedRank::message_ready(int32_t index, const Message& message) const {
-  BRAID_ASSIGN(int64_t ready, messages_ready(index));
+  BRAID_ASSIGN(int64_t ready, move_ready(index));
   const int32_t entry = list()[index].detail;
   const auto& messages = program_.reallocations[entry].messages;
   for (size_t i = 0; i < messages.size() && message.from == work_.rank; ++i) {
@@ -163,7 +199,7 @@ Result<int64_t> EmulatedRank::message_ready(int32_t index, const Message& messag
 
 // When all that this rank sends and receives for it has passed.
 Result<int64_t> EmulatedRank::reallocation_end(int32_t index) const {
-  BRAID_ASSIGN(int64_t end, messages_ready(index));
+  BRAID_ASSIGN(int64_t end, move_ready(index));
   const int32_t entry = list()[index].detail;
   const auto& messages = program_.reallocations[entry].messages;
   for (size_t i = 0; i < messages.size(); ++i)
@@ -185,7 +221,7 @@ void EmulatedRank::add_lane_task(const Side& side, Lanes::Task task) {
 // Loads and offloads wait for each other at the link to the host alone.
 void EmulatedRank::add_state_move(int32_t index) {
   lanes_.add({kHostMoves, index, 0}, [this, index] {
-    BRAID_ASSIGN(const int64_t ready, messages_ready(index));
+    BRAID_ASSIGN(const int64_t ready, move_ready(index));
     const auto [bytes, seconds] = prices_.state_move(work_.rank, index);
     const Fabric::Transfer move{
         1, clock_.length_ns(seconds), index, {port_of(work_.rank, TrackKind::kHostLink)}};

@@ -46,8 +46,10 @@ EmulatedRank::EmulatedRank(const Program& program, const PlanningProblem& proble
       work_(std::move(work)),
       options_(options),
       ends_(program.ranks[work_.rank.value].instructions.size()),
+      came_(program.ranks[work_.rank.value].instructions.size()),
       begun_exchanges_(program.ranks[work_.rank.value].instructions.size()),
       arrivals_(program.ranks[work_.rank.value].instructions.size()),
+      begun_moves_(program.ranks[work_.rank.value].instructions.size()),
       fetched_(1),
       handed_over_(1),
       moved_(prices.handed() == nullptr ? 0 : prices.handed()->handed.moves.size()),
@@ -59,7 +61,9 @@ void EmulatedRank::fail(const Status& failure) {
     if (failure_.ok()) failure_ = failure;
   }
   ends_.fail(failure);
+  came_.fail(failure);
   begun_exchanges_.fail(failure);
+  begun_moves_.fail(failure);
   fetched_.fail(failure);
   handed_over_.fail(failure);
   moved_.fail(failure);
@@ -86,21 +90,6 @@ Result<int64_t> EmulatedRank::latest(const std::vector<InstructionId>& after) co
     out = std::max(out, end_ns);
   }
   return out;
-}
-
-// A release takes no time.
-Result<int64_t> EmulatedRank::end_of(int32_t instruction) const {
-  if (list()[instruction].kind == OpKind::kRelease) return messages_ready(instruction);
-  if (list()[instruction].kind == OpKind::kReallocate) return reallocation_end(instruction);
-  if (list()[instruction].kind == OpKind::kHandOver) return hand_over_end();
-  return ends_.wait(instruction);
-}
-
-// What moves at the begin of a step waits for the step's data, as in the simulator.
-Result<int64_t> EmulatedRank::messages_ready(int32_t instruction) const {
-  BRAID_ASSIGN(const int64_t fetched, fetched_.wait(0));
-  BRAID_ASSIGN(const int64_t ready, latest(list()[instruction].after));
-  return std::max(fetched, ready);
 }
 
 Status EmulatedRank::run(const EmulatedClock& clock) {
@@ -162,13 +151,17 @@ Status EmulatedRank::execute(const Instruction& instruction) {
     case OpKind::kAllGather:
       return run_ops(instruction);
     case OpKind::kShare:
-      return share(instruction);
     case OpKind::kExchange:
-      return begin_exchange(instruction);
     case OpKind::kHandOver:
-      return hand_over(instruction);
+      came_.set(instruction_, device_ns_);  // a lane goes on from here
+      return ok_status();
+    case OpKind::kReallocate:
+    case OpKind::kLoad:
+    case OpKind::kOffload:
+      begin_move(instruction_);
+      return ok_status();
     default:
-      return ok_status();  // in lanes
+      return ok_status();
   }
 }
 
@@ -181,7 +174,7 @@ Status EmulatedRank::run_call(const CallPart& at) {
     for (size_t i = 0; i < work->ops.ops.size(); ++i)
       BRAID_TRY(run_op(work, static_cast<int32_t>(i)));
   }
-  if (call(at.first).kind == CallKind::kFetch) BRAID_TRY(end_fetch());
+  if (call(at.first).kind == CallKind::kFetch) came_.set(instruction_, device_ns_);
   leave_call(at);
   return ok_status();
 }

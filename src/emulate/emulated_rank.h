@@ -68,7 +68,9 @@ class EmulatedRank : private Executor {
   const std::vector<std::string>& misplaced() const { return misplaced_; }
 
  private:
-  enum LaneKind { kSends, kReceives, kHostMoves, kExchanges };
+  enum LaneKind { kSends, kReceives, kHostMoves, kFields, kExchanges };
+  // What ranks do all together, and begins of exchanges: in the order of the list.
+  static constexpr Lanes::Key kFieldsInOrder{kFields, 0, 0};
   struct Side {  // this rank's part of a message
     bool sends = false;
     DeviceId peer;
@@ -86,7 +88,7 @@ class EmulatedRank : private Executor {
   void add_fields();
   void note_meeting(double seconds, int64_t calls);
   void add_exchange(int32_t index, int64_t transfers);
-  void add_hand_over(int32_t index);
+  void add_moved_samples(int32_t index);
   void add_moved_sample(int32_t index, size_t number);
   Result<int64_t> hand_over_end() const;
   void add_state_move(int32_t index);
@@ -100,19 +102,26 @@ class EmulatedRank : private Executor {
   Result<int64_t> end_of(int32_t instruction) const;
   Result<int64_t> latest(const std::vector<InstructionId>& after) const;
   Result<int64_t> messages_ready(int32_t instruction) const;
+  Result<int64_t> move_ready(int32_t instruction) const;
+  void begin_move(int32_t instruction);
+  int32_t index_of(const Instruction& instruction) const {
+    return static_cast<int32_t>(&instruction - list().data());
+  }
 
-  // The list. Messages, loads and offloads are in their lanes, and enter_call() waits for them.
+  // The list. Messages of weights, loads and offloads go on in their lanes from where the
+  // interpreter begins them.
   Status execute(const Instruction& instruction) override;
-  Status begin_ahead(const Instruction&) override { return ok_status(); }
-  Status wait_for(const Instruction&) override { return ok_status(); }
+  Status begin_ahead(const Instruction& instruction) override;
+  Status wait_for(const Instruction& instruction) override;
   bool region_done(const Instruction& end) const override;
   Status reopen(const Instruction& instruction) override;
   void passed(size_t) override {}
 
-  Status begin_exchange(const Instruction& instruction);
-  Status share(const Instruction& instruction);
-  Status hand_over(const Instruction& instruction);
-  Status end_fetch();
+  Result<int64_t> come_to(int32_t index) const;
+  Status begin_exchange(int32_t index);
+  Status share(int32_t index);
+  Status hand_over(int32_t index);
+  Status end_fetch(int32_t index);
   Result<int64_t> meet_all(int64_t ready_ns, int64_t what, const std::string& name);
   EmulatedFields& fields_of(const Exchange& exchange);
 
@@ -158,8 +167,11 @@ class EmulatedRank : private Executor {
   Communicator* everyone_ = nullptr;
   std::unique_ptr<EmulatedFields> fields_, fields_ahead_;  // null: no call works ahead
   EndTimes ends_;                                          // of the list's instructions
-  EndTimes begun_exchanges_;  // by instruction of the list: since when the rank is ready for it
-  std::vector<EmulatedFields::Arrivals> arrivals_;       // likewise: what then comes
+  EndTimes came_;  // when the rank came to a share, an exchange, a hand-over, a fetch's end
+  EndTimes begun_exchanges_;  // since when it is ready for an exchange that has begun
+  std::vector<EmulatedFields::Arrivals> arrivals_;  // likewise: what then comes
+  EndTimes begun_moves_;      // likewise: when messages of weights, a load or an offload were begun
+  std::set<int32_t> moving_;  // those that were
   std::vector<std::unique_ptr<EndTimes>> message_ends_;  // [reallocation]: of its messages
   EndTimes fetched_;  // the one time at which the first fetch has ended
   bool has_fetched_ = false;
