@@ -2,10 +2,10 @@
 // theirs in the order of the group. All
 // members call the collectives of a group in the same order; messages of one pair and channel
 // arrive in the order in which they were sent, and must be received in that order with the sizes
-// sent. Tensors are contiguous and stay untouched between start and wait(). One thread at a time
-// per communicator. A group of one rank copies and sends nothing. Both ends of a transfer lie in
-// host memory, or both on a device. Tensors of GPUs travel over NCCL where the build has it; what
-// the backend does not reach passes through host memory.
+// sent. Tensors are contiguous and stay untouched between start and wait(). Several threads may
+// begin messages, one begins collectives. A group of one rank copies and sends nothing. Both ends
+// of a transfer lie in host memory, or both on a device. Tensors of GPUs travel over NCCL where the
+// build has it; what the backend does not reach passes through host memory.
 #pragma once
 
 #include <ATen/core/Tensor.h>
