@@ -224,11 +224,35 @@ RANK_TEST(Communicator, WhatOneRankSettlesHoldsForAll, 4) {
   ASSERT_TRUE((*world.everyone())->barrier("all have read").ok());
 }
 
+// Ranks 0 and 2 have one part, 1 and 3 another; rank 3 also knows something of the first.
+RANK_TEST(Communicator, RanksAgreeOnPartsThatTheyShare, 4) {
+  const int64_t rank = world.global_rank();
+  const auto agree = [&](const std::string& value, const std::string& overlap) {
+    PartClaims own{cat("of ", rank % 2), rank < 2, {{cat("has ", rank % 2), value}}, {}};
+    if (rank == 3) {
+      own.claims["has 0"] = overlap;
+      own.first = true;
+      own.part = "of 3";
+      own.overlapping = {"of 0"};
+    }
+    return world.agree_on_parts("parts", {own}, "mend it").message();
+  };
+  EXPECT_EQ(agree("a", "a"), "");
+  EXPECT_EQ(agree(cat("a", rank % 2), "a0"), "") << "rank 3 has what rank 1 has not";
+  EXPECT_EQ(agree(cat("a", rank), "a0"), "rank 2 has 0 a2, rank 0 a0: mend it");
+  EXPECT_EQ(agree("a", "b"), "rank 3 has 0 b, rank 0 a: mend it");
+  EXPECT_TRUE(world.refused());
+}
+
 // To agree and to connect a group, of a rank that no other one keeps waiting.
 void expect_few_requests(World& world) {
   int64_t before = world.store_requests();
   ASSERT_TRUE(world.agree("few requests", {{"has", "a"}}, "").ok());
   EXPECT_LE(world.store_requests() - before, 9) << "agree";
+  before = world.store_requests();
+  const bool first = world.global_rank() == 0;
+  ASSERT_TRUE(world.agree_on_parts("few requests", {{"part", first, {{"has", "a"}}, {}}}, "").ok());
+  EXPECT_LE(world.store_requests() - before, 9) << "agree on parts";
   before = world.store_requests();
   std::vector<int64_t> all = (*world.everyone())->members();
   const auto again = world.group("of few requests", std::move(all));

@@ -38,10 +38,11 @@ std::vector<int64_t> ranks_below(int64_t count) {
   return out;
 }
 
-// A claim that differs: its words on a rank and on rank 0.
-std::string difference_text(const std::string& ranks, const std::string& name,
-                            const std::string& own, const std::string& first) {
-  return cat("rank ", ranks, " ", name, " ", own, ", rank 0 ", first);
+// A claim that differs: its words on some ranks and on the one that they compare with.
+std::string difference_text(const std::string& ranks, const Json& difference) {
+  const auto text = [&](int field) { return difference[field].get<std::string>(); };
+  return cat("rank ", ranks, " ", text(0), " ", text(1), ", rank ", difference[3].get<int64_t>(),
+             " ", text(2));
 }
 
 // File names need not be UTF-8.
@@ -52,8 +53,9 @@ std::string json_text(const Json& json) {
 // As many as one can read.
 constexpr size_t kMostDifferences = 8;
 
-// What the claims of a rank have against those of rank 0: [name, its value, rank 0's].
-Json differences_between(const Claims& own, const Claims& first) {
+// What the claims of a rank have against those of another: [name, its value, the other's, the other
+// rank]; of names alone that `both` have where it says so.
+Json differences_between(const Claims& own, const Claims& others, int64_t other, bool both) {
   constexpr const char* kAbsent = "not at all";
   Json out = Json::array();
   const auto value = [&](const Claims& claims, const std::string& name) -> std::string {
@@ -61,11 +63,15 @@ Json differences_between(const Claims& own, const Claims& first) {
     return found == claims.end() ? kAbsent : found->second;
   };
   std::set<std::string> names;
-  for (const Claims* claims : {&first, &own})
+  for (const Claims* claims : {&others, &own})
     for (const auto& item : *claims) names.insert(item.first);
+  if (both)
+    std::erase_if(names, [&](const std::string& name) {
+      return own.count(name) == 0 || others.count(name) == 0;
+    });
   for (const std::string& name : names)
-    if (value(own, name) != value(first, name))
-      out.push_back(Json::array({name, value(own, name), value(first, name)}));
+    if (value(own, name) != value(others, name))
+      out.push_back(Json::array({name, value(own, name), value(others, name), other}));
   return out;
 }
 
@@ -156,69 +162,68 @@ Status World::await_ranks(const std::string& point, const std::vector<int64_t>& 
   }
 }
 
-// "=" or, where this rank's claims are not those of rank 0, the differences.
-Result<std::string> World::differences_from_first(const std::string& prefix, const Claims& claims) {
+// For ranks that compare theirs with these.
+Status World::publish(const std::string& place, const Claims& claims) {
   const std::string own = json_text(claims);
+  BRAID_TRY(store_->set(cat(place, "claims"), json_text(Json::array({global_rank(), claims}))));
+  return store_->set(cat(place, "digest"), sha256_hex(own));
+}
+
+// What this rank's claims have against those that were published at a place.
+Result<Json> World::differences_from(const std::string& place, const Claims& claims, bool both) {
   BRAID_ASSIGN(const std::string digest,
-               store_->wait(cat(prefix, "digest"), options_.deadline_s).at(prefix));
-  if (digest == sha256_hex(own)) return std::string("=");
+               store_->wait(cat(place, "digest"), options_.deadline_s).at(place));
+  if (digest == sha256_hex(json_text(claims))) return Json::array();
   BRAID_ASSIGN(const std::string text,
-               store_->wait(cat(prefix, "claims"), options_.deadline_s).at(prefix));
-  BRAID_ASSIGN(const Json first, parse_json(text, "claims of rank 0"));
-  return json_text(differences_between(claims, first.get<Claims>()));
+               store_->wait(cat(place, "claims"), options_.deadline_s).at(place));
+  BRAID_ASSIGN(const Json published, parse_json(text, "claims of another rank"));
+  return differences_between(claims, published[1].get<Claims>(), published[0], both);
 }
 
 // Of all ranks: "=" or the message. Ranks that differ alike are named together.
 Result<std::string> World::verdict(const std::string& prefix, const std::string& remedy) {
-  std::vector<int64_t> others = ranks_below(world_size());
-  others.erase(others.begin());
+  const std::vector<int64_t> all = ranks_below(world_size());
   const PositionBoard::Waiting waiting(board_, "what the other ranks say of themselves");
-  BRAID_TRY(await_ranks(prefix, others, "agreement before the first step", options_.deadline_s));
+  BRAID_TRY(await_ranks(prefix, all, "agreement before the first step", options_.deadline_s));
   BRAID_ASSIGN(const int64_t differ, store_->add(cat(prefix, kDiffer), 0));
   if (differ == 0) return std::string("=");
   std::map<Json, std::vector<int64_t>> found;
   std::vector<std::string> keys;
-  for (const int64_t rank : others) keys.push_back(cat(prefix, kDiffer, rank));
+  for (const int64_t rank : all) keys.push_back(cat(prefix, kDiffer, rank));
   BRAID_ASSIGN(const auto texts_of_ranks, store_->look(keys));
-  for (size_t i = 0; i < others.size(); ++i) {
-    if (!texts_of_ranks[i]) continue;
-    const int64_t rank = others[i];
-    const std::string& text = *texts_of_ranks[i];
-    BRAID_ASSIGN(const Json differences, parse_json(text, cat("claims of rank ", rank)));
+  for (const int64_t rank : all) {
+    if (!texts_of_ranks[rank]) continue;
+    BRAID_ASSIGN(const Json differences,
+                 parse_json(*texts_of_ranks[rank], cat("claims of rank ", rank)));
     for (const Json& difference : differences) found[difference].push_back(rank);
   }
   std::vector<std::string> texts;
   for (const auto& [difference, ranks] : found)
     if (texts.size() < kMostDifferences)
-      texts.push_back(
-          difference_text(rank_list(ranks), difference[0], difference[1], difference[2]));
+      texts.push_back(difference_text(rank_list(ranks), difference));
   const std::string more = found.size() > texts.size()
                                ? cat("; and ", found.size() - texts.size(), " more differences")
                                : "";
   return cat(braid::join(texts, "; "), more, ": ", remedy);
 }
 
-Status World::agree(const std::string& point, const Claims& claims, const std::string& remedy) {
-  if (world_size() == 1) return {};
+// What each rank has against others becomes one answer on all.
+Status World::conclude(const std::string& point, const Json& differences,
+                       const std::string& remedy) {
   const std::string prefix = cat("agree/", point, "/"), ends = cat("refused/", point, "/");
+  if (!differences.empty()) {
+    BRAID_TRY(store_->set(cat(prefix, kDiffer, global_rank()), json_text(differences)));
+    BRAID_TRY(store_->add(cat(prefix, kDiffer), 1).status());
+  }
+  BRAID_TRY(arrive(prefix, world_size()));
+  std::string said;
   if (global_rank() == 0) {
-    const std::string own = json_text(claims);
-    BRAID_TRY(store_->set(cat(prefix, "claims"), own));
-    BRAID_TRY(store_->set(cat(prefix, "digest"), sha256_hex(own)));
-    BRAID_ASSIGN(const std::string said, verdict(prefix, remedy));
+    BRAID_ASSIGN(said, verdict(prefix, remedy));
     BRAID_TRY(store_->set(cat(prefix, "verdict"), said));
   } else {
-    const PositionBoard::Waiting waiting(board_, "what rank 0 says of itself", kFirst);
-    BRAID_ASSIGN(const std::string differences, differences_from_first(prefix, claims));
-    if (differences != "=") {
-      BRAID_TRY(store_->set(cat(prefix, kDiffer, global_rank()), differences));
-      BRAID_TRY(store_->add(cat(prefix, kDiffer), 1).status());
-    }
-    BRAID_TRY(arrive(prefix, world_size() - 1));
+    const PositionBoard::Waiting waiting(board_, "what the ranks agree on", kFirst);
+    BRAID_ASSIGN(said, store_->wait(cat(prefix, "verdict"), options_.deadline_s).at(prefix));
   }
-  const PositionBoard::Waiting waiting(board_, "what the ranks agree on", kFirst);
-  BRAID_ASSIGN(const std::string said,
-               store_->wait(cat(prefix, "verdict"), options_.deadline_s).at(prefix));
   if (said == "=") return ok_status();
   refused_ = true;
   // The store goes with rank 0: it stays until the others have read why.
@@ -226,6 +231,44 @@ Status World::agree(const std::string& point, const Claims& claims, const std::s
   if (global_rank() == 0)
     BRAID_TRY(await_ranks(ends, ranks_below(world_size()), "the end", options_.join_s));
   return invalid_input(said);
+}
+
+Status World::agree(const std::string& point, const Claims& claims, const std::string& remedy) {
+  if (world_size() == 1) return {};
+  const std::string place = cat("agree/", point, "/");
+  Json differences = Json::array();
+  if (global_rank() == 0) {
+    BRAID_TRY(publish(place, claims));
+  } else {
+    const PositionBoard::Waiting waiting(board_, "what rank 0 says of itself", kFirst);
+    BRAID_ASSIGN(differences, differences_from(place, claims, false));
+  }
+  return conclude(point, differences, remedy);
+}
+
+Status World::agree_on_parts(const std::string& point, const std::vector<PartClaims>& parts,
+                             const std::string& remedy) {
+  if (world_size() == 1) return {};
+  const std::string time = cat(point, " ", ++agreed_on_parts_);
+  const auto place = [&](const std::string& part) { return cat("agree/", time, "/", part, "/"); };
+  for (const PartClaims& part : parts)
+    if (part.first) BRAID_TRY(publish(place(part.part), part.claims));
+  Json differences = Json::array();
+  const auto compare = [&](const std::string& with, const Claims& claims) -> Status {
+    BRAID_ASSIGN(const Json found, differences_from(place(with), claims, true));
+    const bool known =
+        found.empty() || std::count(differences.begin(), differences.end(), found[0]);
+    if (!known) differences.push_back(found[0]);
+    return ok_status();
+  };
+  {
+    const PositionBoard::Waiting waiting(board_, cat("what other ranks say of ", point));
+    for (const PartClaims& part : parts) {
+      if (!part.first) BRAID_TRY(compare(part.part, part.claims));
+      for (const std::string& other : part.overlapping) BRAID_TRY(compare(other, part.claims));
+    }
+  }
+  return conclude(time, differences, remedy);
 }
 
 Result<std::string> World::told_by_first(const std::string& point, const std::string& text) {

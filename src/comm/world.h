@@ -11,6 +11,7 @@
 #include <utility>
 #include <vector>
 
+#include "base/json.h"
 #include "base/status.h"
 #include "comm/communicator.h"
 #include "comm/membership.h"
@@ -22,6 +23,14 @@ namespace braid::inline comm {
 // What a rank says of itself, in words that follow its name: "has train.seed" -> "'2'" reads "rank
 // 1 has train.seed '2', rank 0 '1'". A claim that a rank lacks is "not at all".
 using Claims = std::map<std::string, std::string>;
+
+// Claims about a part of something, which any number of ranks may have.
+struct PartClaims {
+  std::string part;    // its name in the job
+  bool first = false;  // of those that have it this rank is the one that the others compare with
+  Claims claims;       // a name that another rank has not is passed over
+  std::vector<std::string> overlapping;  // other parts: what both say something of must be equal
+};
 
 struct WorldOptions {
   double join_s = 120;      // for all ranks to come, and for a group to connect
@@ -52,6 +61,12 @@ class World {
   // kInvalidInput that names ranks, claims and values, with `remedy` behind them, and refused() is
   // true from then on. The ranks compare a digest with rank 0's; claims travel where it differs.
   Status agree(const std::string& point, const Claims& claims, const std::string& remedy);
+  // As agree(), of parts, and a point may come again: every rank calls it with those that it has;
+  // one of those that have a part is first. A rank asks the store for its own parts alone: for a
+  // digest, and for claims where it differs or parts overlap. Of a part that differs one claim is
+  // named.
+  Status agree_on_parts(const std::string& point, const std::vector<PartClaims>& parts,
+                        const std::string& remedy);
   bool refused() const { return refused_; }
 
   // Rank 0's text, on all ranks: all must call it, at a `point` of its own.
@@ -98,8 +113,10 @@ class World {
   // long. kDeadline, after `limit_s`, names those that have not.
   Status await_ranks(const std::string& point, const std::vector<int64_t>& ranks,
                      const std::string& what, double limit_s);
-  Result<std::string> differences_from_first(const std::string& prefix, const Claims& claims);
+  Status publish(const std::string& place, const Claims& claims);
+  Result<Json> differences_from(const std::string& place, const Claims& claims, bool both);
   Result<std::string> verdict(const std::string& prefix, const std::string& remedy);
+  Status conclude(const std::string& point, const Json& differences, const std::string& remedy);
 
   Membership membership_;
   WorldOptions options_;
@@ -108,6 +125,7 @@ class World {
   std::unique_ptr<Watchdog> watchdog_;
   Status told_;  // what fail() returned
   bool refused_ = false;
+  int64_t agreed_on_parts_ = 0;
   std::map<std::string, std::unique_ptr<Communicator>> groups_;
 };
 

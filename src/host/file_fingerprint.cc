@@ -19,6 +19,8 @@ namespace {
 
 constexpr int64_t kPieces = 1024, kPieceBytes = int64_t{32} << 10;
 constexpr int64_t kSmallTensorBytes = int64_t{1} << 20, kLargestHeader = int64_t{100} << 20;
+constexpr int64_t kWholeWeightsBytes = int64_t{1} << 20, kWholeTensorBytes = int64_t{64} << 10;
+constexpr int64_t kTensorPieces = 4, kTensorPieceBytes = int64_t{4} << 10;
 constexpr size_t kShownDigits = 16;
 
 // Adds bytes of the file to the sum; false where they cannot be read.
@@ -36,11 +38,29 @@ bool add_range(int file, int64_t begin, int64_t end, Sha256* sum) {
 
 struct Range {
   int64_t begin = 0, end = 0;
+  int64_t size() const { return end - begin; }
 };
 
-// The header of a .safetensors file (its length in 8 bytes, then JSON) and its tensors up to
-// kSmallTensorBytes; nothing where it is none, which loading will say.
-std::vector<Range> header_and_small_tensors(int file, int64_t bytes) {
+// So many pieces of a range that are spread evenly over it, the first and the last among them.
+std::vector<Range> pieces_of(const Range& range, int64_t count, int64_t piece_bytes) {
+  const int64_t last = range.end - piece_bytes, apart = (last - range.begin) / (count - 1);
+  std::vector<Range> out;
+  for (int64_t i = 0; i < count; ++i) {
+    const int64_t begin = i == count - 1 ? last : range.begin + apart * i;
+    out.push_back({begin, begin + piece_bytes});
+  }
+  return out;
+}
+
+bool add_ranges(int file, const std::vector<Range>& ranges, Sha256* sum) {
+  return std::all_of(ranges.begin(), ranges.end(), [&](const Range& range) {
+    return add_range(file, range.begin, range.end, sum);
+  });
+}
+
+// The header of a .safetensors file (its length in 8 bytes, then JSON), then its tensors; nothing
+// where it is none, which loading will say.
+std::vector<Range> header_and_tensors(int file, int64_t bytes) {
   uint64_t length = 0;
   if (::pread(file, &length, sizeof length, 0) != sizeof length) return {};
   const auto begin = static_cast<int64_t>(sizeof length);
@@ -57,38 +77,59 @@ std::vector<Range> header_and_small_tensors(int file, int64_t bytes) {
       continue;
     if (!(*offsets)[0].is_number_integer() || !(*offsets)[1].is_number_integer()) continue;
     const auto from = (*offsets)[0].get<int64_t>(), to = (*offsets)[1].get<int64_t>();
-    if (from >= 0 && from < to && to <= bytes - data && to - from <= kSmallTensorBytes)
-      out.push_back({data + from, data + to});
+    if (from >= 0 && from < to && to <= bytes - data) out.push_back({data + from, data + to});
   }
   return out;
 }
 
-}  // namespace
+// What file_fingerprint() looks at of a large file.
+std::vector<Range> parts_of_large(const std::string& path, int file, int64_t bytes) {
+  std::vector<Range> out = pieces_of({0, bytes}, kPieces, kPieceBytes);
+  if (!path.ends_with(".safetensors")) return out;
+  const std::vector<Range> tensors = header_and_tensors(file, bytes);
+  for (size_t i = 0; i < tensors.size(); ++i)
+    if (i == 0 || tensors[i].size() <= kSmallTensorBytes) out.push_back(tensors[i]);
+  return out;
+}
 
-Result<std::string> file_fingerprint(const std::string& path) {
+// Likewise weights_file_fingerprint().
+std::vector<Range> parts_of_weights(const std::string&, int file, int64_t bytes) {
+  std::vector<Range> out;
+  for (const Range& part : header_and_tensors(file, bytes)) {
+    const bool whole = out.empty() || part.size() <= kWholeTensorBytes;  // the header comes first
+    const auto looked_at =
+        whole ? std::vector<Range>{part} : pieces_of(part, kTensorPieces, kTensorPieceBytes);
+    out.insert(out.end(), looked_at.begin(), looked_at.end());
+  }
+  return out;
+}
+
+using PartsOfFile = std::vector<Range> (*)(const std::string& path, int file, int64_t bytes);
+
+Result<std::string> fingerprint(const std::string& path, int64_t whole_bytes,
+                                PartsOfFile parts_of) {
   const FileHandle file(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
   struct stat found {};
   if (!file.is_open() || ::fstat(file.get(), &found) != 0)
     return io_error(cat(path, ": ", std::strerror(errno)));
   const int64_t bytes = found.st_size;
+  const bool whole = bytes <= whole_bytes;
   Sha256 sum;
-  bool read = true;
-  if (bytes <= kWholeFileBytes) {
-    read = add_range(file.get(), 0, bytes, &sum);
-  } else {
-    sum.add(cat(bytes, "\n"));
-    for (int64_t i = 0; i < kPieces && read; ++i) {
-      const int64_t begin = (bytes - kPieceBytes) / (kPieces - 1) * i;
-      const int64_t last = bytes - kPieceBytes;
-      const int64_t from = i == kPieces - 1 ? last : begin;
-      read = add_range(file.get(), from, from + kPieceBytes, &sum);
-    }
-    if (path.ends_with(".safetensors"))
-      for (const Range& range : header_and_small_tensors(file.get(), bytes))
-        read = read && add_range(file.get(), range.begin, range.end, &sum);
-  }
-  if (!read) return io_error(cat(path, ": cannot be read, or became shorter meanwhile"));
+  if (!whole) sum.add(cat(bytes, "\n"));
+  const auto parts = whole ? std::vector<Range>{{0, bytes}} : parts_of(path, file.get(), bytes);
+  if (!add_ranges(file.get(), parts, &sum))
+    return io_error(cat(path, ": cannot be read, or became shorter meanwhile"));
   return cat(bytes, " bytes with SHA-256 ", sum.hex().substr(0, kShownDigits));
+}
+
+}  // namespace
+
+Result<std::string> file_fingerprint(const std::string& path) {
+  return fingerprint(path, kWholeFileBytes, parts_of_large);
+}
+
+Result<std::string> weights_file_fingerprint(const std::string& path) {
+  return fingerprint(path, kWholeWeightsBytes, parts_of_weights);
 }
 
 }  // namespace braid::inline host

@@ -19,4 +19,11 @@ inline constexpr int64_t kWholeFileBytes = int64_t{64} << 20;
 // a training of norms or biases alone shows too. Errors name the path.
 Result<std::string> file_fingerprint(const std::string& path);
 
+// The same of a .safetensors file of which each rank reads slices and compares the hashes of these:
+// of one that is larger than 1 MiB the hash is of its size, its header, and of each tensor four
+// pieces of 4 KiB that are spread evenly over it, its beginning and its end among them; tensors up
+// to 64 KiB are hashed in whole. Weights of another training differ in every piece, and what is
+// read does not grow with the tensors.
+Result<std::string> weights_file_fingerprint(const std::string& path);
+
 }  // namespace braid::inline host

@@ -81,6 +81,53 @@ TEST(FileFingerprint, OfALargeSafetensorsFileSeesSmallTensors) {
   EXPECT_NE(one.first, other.first);
 }
 
+// Bytes that this process has read so far, from whatever.
+int64_t bytes_read() {
+  std::ifstream io("/proc/self/io");
+  std::string key;
+  int64_t value = 0;
+  while (io >> key >> value)
+    if (key == "rchar:") return value;
+  return -1;
+}
+
+// Tensors of 1 MB, of 4 KB and of 40 MB.
+TEST(FileFingerprint, OfWeightsSeesEveryTensorAndReadsLittle) {
+  const int64_t sizes[] = {1 << 20, 4 << 10, 40 << 20};
+  const int64_t data = sizes[0] + sizes[1] + sizes[2];
+  std::string header = "{";
+  int64_t begin = 0;
+  for (const int64_t size : sizes) {
+    header += cat(header.size() > 1 ? "," : "", "\"", begin, "\":{\"dtype\":\"U8\",\"shape\":[",
+                  size, "],\"data_offsets\":[", begin, ",", begin + size, "]}");
+    begin += size;
+  }
+  header += "}";
+  const std::string path = file_path("sliced.safetensors");
+  const auto with = [&](int64_t at, char value) {
+    std::ofstream file(path, std::ios::binary);
+    const uint64_t length = header.size();
+    file.write(reinterpret_cast<const char*>(&length), sizeof length);
+    file << header;
+    file.seekp(static_cast<int64_t>(sizeof length + length) + at);
+    file << value;
+    file.close();
+    std::filesystem::resize_file(path, sizeof length + length + static_cast<uint64_t>(data));
+    return *weights_file_fingerprint(path);
+  };
+  const std::string zeros = with(0, '\0');
+  EXPECT_THAT(zeros, testing::HasSubstr(cat(8 + header.size() + data, " bytes with SHA-256 ")));
+  const int64_t third = sizes[0] + sizes[1];
+  for (const int64_t at : {int64_t{0}, sizes[0] - 1, sizes[0] + 2000, third, data - 1,
+                           third + (sizes[2] - 4096) / 3 + 17})
+    EXPECT_NE(with(at, 'x'), zeros) << at;
+  EXPECT_EQ(with(third + 5000, 'x'), zeros) << "between the pieces";
+  const int64_t before = bytes_read();
+  EXPECT_EQ(with(0, '\0'), zeros);
+  EXPECT_LT(bytes_read() - before, 64 << 10);
+  std::filesystem::remove(path);
+}
+
 TEST(FileFingerprint, ErrorsNameThePath) {
   EXPECT_THAT(file_fingerprint("/no/such").status().message(), testing::HasSubstr("/no/such"));
 }

@@ -1,15 +1,13 @@
 #include "identity/fingerprint.h"
 
-#include <ATen/Parallel.h>
-
 #include <algorithm>
 #include <set>
 
 #include "base/text.h"
-#include "device/device_copy.h"
 #include "host/file.h"
 #include "host/sha256.h"
 #include "nn/model_parts.h"
+#include "nn/tensor_digest.h"
 #include "plan/make_problem.h"
 #include "reward/reward.h"
 
@@ -18,22 +16,7 @@ namespace {
 
 using Tensors = std::vector<std::pair<std::string, at::Tensor>>;
 
-constexpr int64_t kBlockBytes = int64_t{4} << 20;
 constexpr const char* kLibraryOf = "library of ";
-
-// Digests of the blocks of a tensor, one after another.
-std::string block_digests(const at::Tensor& tensor) {
-  const at::Tensor bytes = to_host(tensor.detach()).contiguous();
-  const auto* data = static_cast<const char*>(bytes.const_data_ptr());
-  const auto size = static_cast<int64_t>(bytes.nbytes());
-  std::vector<std::string> digests((size + kBlockBytes - 1) / kBlockBytes);
-  at::parallel_for(0, static_cast<int64_t>(digests.size()), 1, [&](int64_t begin, int64_t end) {
-    for (int64_t i = begin; i < end; ++i)
-      digests[i] = sha256_hex({data + i * kBlockBytes,
-                               static_cast<size_t>(std::min(kBlockBytes, size - i * kBlockBytes))});
-  });
-  return join(digests, "");
-}
 
 // What training leaves as it was: everything of a frozen model, the base under adapters.
 Tensors frozen_tensors(const ModelInstance& role) {

@@ -17,13 +17,15 @@
 #include "reward/reward.h"
 #include "weights/load_models.h"
 #include "weights/roles.h"
+#include "weights/shared_reads.h"
 
 namespace braid::inline identity {
 namespace {
 
-constexpr const char* kSameFiles =
-    "all ranks must read the same files: copy them to every machine, or name a folder that all "
-    "machines share";
+// Of which each rank reads slices, and compares these later (weights/shared_reads.h).
+bool is_sliced(const std::string& path) {
+  return path.ends_with(".safetensors") && !path.ends_with("/adapter_model.safetensors");
+}
 
 class InputClaims {
  public:
@@ -62,7 +64,8 @@ class InputClaims {
   // Roles may share a file.
   Result<std::string> text_of(const std::string& path) {
     if (const auto known = known_.find(path); known != known_.end()) return known->second;
-    BRAID_ASSIGN(const std::string text, file_fingerprint(path));
+    BRAID_ASSIGN(const std::string text,
+                 is_sliced(path) ? weights_file_fingerprint(path) : file_fingerprint(path));
     note_progress();
     return known_[path] = cat("as ", text);
   }

@@ -1,8 +1,8 @@
 // What a rank says of the files that it reads, before it reads them: ranks on several machines, or
 // in several folders, may find others under one name. Weights are told apart by their files
-// (host/file_fingerprint.h), not by the tensors in memory: a rank may have a slice that no other
-// one has, while every rank can look at the files, and that takes the same small time for each.
-// Thread-safe.
+// (host/file_fingerprint.h): a rank may have a slice that no other one has, while every rank can
+// look at some pieces of the files, and that takes the same small time for each. What several ranks
+// read of them in whole is compared once it is read (weights/shared_reads.h). Thread-safe.
 #pragma once
 
 #include "comm/world.h"

@@ -16,6 +16,7 @@
 #include "host/adapter_folder.h"
 #include "models/spec.h"
 #include "nn/kernels/kernels.h"
+#include "nn/read_blocks.h"
 #include "nn/tensor_parallel.h"
 
 namespace braid::inline nn {
@@ -202,12 +203,15 @@ struct LoadOptions {
                              // head and drops lm_head
   bool value_head = false;   // want score.weight beside lm_head, zero where the checkpoint has none
   ModelPlaced placed = {};
+  ReadBlocks* read = nullptr;  // gets what is read of the tensors; null: nothing is hashed
 };
 
 // Loads a Hugging Face folder (config.json, model.safetensors or the sharded index), tensor by
-// tensor from a memory map. A PEFT adapter folder loads as its base, which must be a local folder,
-// with the adapters on. Errors (unknown architecture, missing or extra tensor, wrong shape,
-// truncated file, corrupt header, NaN) name file and tensor.
+// tensor from a memory map; of each only what the options place here, and of that, where a keeper
+// of the weights (weight_keeper.h) keeps slices, only the rows that these lie in. A PEFT adapter
+// folder loads as its base, which must be a local folder, with the adapters on. Errors (unknown
+// architecture, missing or extra tensor, wrong shape, truncated file, corrupt header, NaN) name
+// file and tensor.
 Result<std::unique_ptr<Model>> load_model(const std::string& folder, const LoadOptions& options);
 
 // A second instance with the same parameter storage (reference = initial actor until training

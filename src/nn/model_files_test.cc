@@ -1,6 +1,7 @@
 // Damaged, foreign and exported folders.
 #include <ATen/TensorOperators.h>
 #include <ATen/core/grad_mode.h>
+#include <ATen/ops/arange.h>
 #include <ATen/ops/full.h>
 #include <ATen/ops/ones.h>
 #include <ATen/ops/zeros.h>
@@ -51,6 +52,52 @@ TEST_F(SafetensorsTest, WritesWhatItReads) {
   ASSERT_TRUE(file.ok()) << file.status().message();
   ASSERT_EQ(file->entries().size(), 3u);
   for (const auto& item : tensors) EXPECT_TRUE(file->read(item.first)->equal(item.second));
+}
+
+TEST_F(SafetensorsTest, ReadsBlocksAndNoOtherBytes) {
+  const at::Tensor matrix = at::arange(35, at::kFloat).view({5, 7});
+  const at::Tensor vector = at::arange(6, at::kBFloat16);
+  ASSERT_TRUE(write_safetensors(path_, {{"m", matrix}, {"v", vector}}).ok());
+  int64_t before = safetensors_bytes_read();
+  const auto file = SafetensorsFile::open(path_);
+  EXPECT_EQ(safetensors_bytes_read() - before, file->header().size());
+  before = safetensors_bytes_read();
+  EXPECT_TRUE(file->read_block("m", {1, 4}, {2, 6})->equal(matrix.slice(0, 1, 4).slice(1, 2, 6)));
+  EXPECT_TRUE(file->read_block("m", {1, 3}, {0, 7})->equal(matrix.slice(0, 1, 3)));
+  EXPECT_TRUE(file->read_block("v", {4, 6}, {0, 1})->equal(vector.slice(0, 4, 6)));
+  EXPECT_EQ(safetensors_bytes_read() - before, 4 * 12 + 4 * 14 + 2 * 2);
+  EXPECT_EQ(file->read_block("m", {2, 2}, {0, 7})->numel(), 0);
+}
+
+// Slices of 2 and of 4 ranks have blocks in common, and a changed number shows in its own.
+TEST(ReadBlocks, OfSlicesThatOverlapAreEqual) {
+  const at::Tensor matrix = at::arange(16 * 24, at::kFloat).view({16, 24});
+  const auto read = [&](int64_t dim, int64_t part, int64_t parts, const at::Tensor& values) {
+    const int64_t size = values.size(dim) / parts;
+    const IndexRange cut{part * size, (part + 1) * size};
+    ReadBlocks out;
+    note_read({"a/b.safetensors",
+               "m",
+               {16, 24},
+               dim,
+               dim == 0 ? cut : IndexRange{0, 16},
+               dim == 1 ? cut : IndexRange{0, 24}},
+              values.narrow(dim, cut.begin, size), &out);
+    return out;
+  };
+  for (const int64_t dim : {0, 1}) {
+    const ReadBlocks whole = read(dim, 0, 1, matrix), half = read(dim, 1, 2, matrix);
+    EXPECT_EQ(whole.size(), 8u);
+    EXPECT_EQ(half.size(), 4u);
+    for (const auto& [block, digest] : half) EXPECT_EQ(whole.at(block), digest) << block;
+    for (const auto& [block, digest] : read(dim, 3, 4, matrix)) EXPECT_EQ(half.at(block), digest);
+  }
+  EXPECT_EQ(read(0, 1, 2, matrix).count("b.safetensors, tensor m[8:10, 0:24]"), 1u);
+  at::Tensor other = matrix.clone();
+  other[9][3] = 7;
+  const ReadBlocks before = read(0, 0, 1, matrix), after = read(0, 0, 1, other);
+  for (const auto& [block, digest] : before)
+    EXPECT_EQ(after.at(block) == digest, block != "b.safetensors, tensor m[8:10, 0:24]") << block;
 }
 
 TEST_F(SafetensorsTest, ShortAndCorruptHeadersAreErrors) {

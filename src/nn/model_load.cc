@@ -7,7 +7,9 @@
 
 #include <algorithm>
 #include <set>
+#include <utility>
 
+#include "base/ceil_div.h"
 #include "base/text.h"
 #include "device/device_copy.h"
 #include "nn/decoder.h"
@@ -82,39 +84,76 @@ Status check_names(const Source& source, const std::string& folder) {
   return ok_status();
 }
 
-// The slice of a stored tensor, in the orientation [out, in].
-Result<at::Tensor> read_shard(const Source& source, const TensorSpec& tensor,
-                              const TensorShard& shard) {
-  const std::string name = source.stored_name(tensor.name);
-  const auto oriented = [&](const at::Tensor& stored) {
-    return tensor.transposed ? stored.t() : stored;
-  };
-  if (shard.pieces.empty()) {
-    BRAID_ASSIGN(const at::Tensor whole, source.weights.read(name));
-    return oriented(whole);
-  }
-  const int64_t stored_dim = tensor.transposed ? 1 - shard.dim : shard.dim;
-  std::vector<at::Tensor> parts;
+// A part of a tensor in the orientation [out, in]; a vector has one column.
+struct Block {
+  IndexRange rows, columns;
+};
+
+// What of a whole tensor some rows of this rank's part of it are.
+std::vector<Block> blocks_of(const TensorShard& shard, const IndexRange& rows) {
+  const IndexRange columns{0, shard.whole.size() > 1 ? shard.whole[1] : 1};
+  if (shard.pieces.empty()) return {{rows, columns}};
+  std::vector<Block> out;
+  int64_t before = 0;
   for (const IndexRange& piece : shard.pieces) {
-    BRAID_ASSIGN(const at::Tensor part,
-                 source.weights.file(name).read_part(name, stored_dim, piece.begin, piece.size()));
-    parts.push_back(oriented(part));
+    if (shard.dim == 1) {
+      out.push_back({rows, piece});
+      continue;
+    }
+    const IndexRange part{std::max(rows.begin - before, int64_t{0}),
+                          std::min(rows.end - before, piece.size())};
+    if (part.size() > 0)
+      out.push_back({{piece.begin + part.begin, piece.begin + part.end}, columns});
+    before += piece.size();
+  }
+  return out;
+}
+
+// Some rows of this rank's part of a stored tensor, in the orientation [out, in].
+Result<at::Tensor> read_rows(const Source& source, const TensorSpec& tensor,
+                             const TensorShard& shard, const IndexRange& rows, ReadBlocks* read) {
+  const std::string name = source.stored_name(tensor.name);
+  const SafetensorsFile& file = source.weights.file(name);
+  std::vector<at::Tensor> parts;
+  for (const Block& block : blocks_of(shard, rows)) {
+    StoredSlice stored{file.path(), name,       source.weights.entry(name).shape,
+                       shard.dim,   block.rows, block.columns};
+    if (tensor.transposed) {
+      stored.dim = 1 - shard.dim;
+      std::swap(stored.rows, stored.columns);
+    }
+    BRAID_ASSIGN(const at::Tensor part, file.read_block(name, stored.rows, stored.columns));
+    if (read != nullptr) note_read(stored, part, read);
+    parts.push_back(tensor.transposed ? part.t() : part);
   }
   return parts.size() == 1 ? parts[0] : at::cat(parts, shard.dim);
 }
 
-Status copy_tensor(const Source& source, const TensorSpec& tensor, const TensorShard& shard,
-                   at::Tensor& target) {
+// The rows of this rank's part of a tensor in which there is something that it keeps.
+IndexRange wanted_rows(const Decoder& decoder, const std::string& name, const at::Tensor& part) {
+  const WeightKeeper* const keeper = decoder.keeper();
+  const auto kept = keeper == nullptr ? std::nullopt : keeper->kept(name);
+  if (!kept) return {0, part.size(0)};
+  if (kept->size() == 0) return {};
+  const int64_t width = part.numel() / part.size(0);
+  return {kept->begin / width, ceil_div(kept->end, width)};
+}
+
+Status copy_tensor(const Source& source, const TensorSpec& tensor, const Decoder& decoder,
+                   at::Tensor& target, ReadBlocks* read) {
+  const IndexRange rows = wanted_rows(decoder, tensor.name, target);
+  if (rows.size() == 0) return ok_status();
+  BRAID_ASSIGN(const at::Tensor value,
+               read_rows(source, tensor, decoder.shards().at(tensor.name), rows, read));
   const std::string name = source.stored_name(tensor.name);
-  BRAID_ASSIGN(const at::Tensor value, read_shard(source, tensor, shard));
   if (!at::isfinite(value).all().item<bool>())
     return invalid_input(
         cat(source.weights.file(name).path(), ": tensor ", name, " holds NaN or infinite values"));
-  target.copy_(to_device(value, target.device()));
+  target.narrow(0, rows.begin, rows.size()).copy_(to_device(value, target.device()));
   return ok_status();
 }
 
-Status copy_weights(const Source& source, Decoder& decoder) {
+Status copy_weights(const Source& source, Decoder& decoder, ReadBlocks* read) {
   const at::NoGradGuard no_grad;
   const bool wanted = decoder.spec().scalar_head || decoder.spec().value_head;
   const bool new_head = wanted && !source.spec.scalar_head && !has_value_head(source);
@@ -129,7 +168,7 @@ Status copy_weights(const Source& source, Decoder& decoder) {
     if (new_head && name == kScoreName) {
       target.zero_();
     } else if (status.ok()) {
-      status = copy_tensor(source, tensor, decoder.shards().at(name), target);
+      status = copy_tensor(source, tensor, decoder, target, read);
     }
   });
   return status;
@@ -161,7 +200,7 @@ Result<std::unique_ptr<Model>> load_model(const std::string& folder, const LoadO
   BRAID_TRY(Decoder::validate_options(spec, options.model).at(folder));
   auto decoder = std::make_unique<Decoder>(spec, options.model);
   if (options.placed) options.placed(*decoder, false);
-  BRAID_TRY(copy_weights(source, *decoder));
+  BRAID_TRY(copy_weights(source, *decoder, options.read));
   init_adapters(*decoder);
   return std::unique_ptr<Model>(std::move(decoder));
 }

@@ -3,6 +3,7 @@
 #include <ATen/ops/empty.h>
 
 #include <algorithm>
+#include <atomic>
 #include <cerrno>
 #include <cstring>
 #include <limits>
@@ -19,6 +20,8 @@ namespace {
 
 constexpr uint64_t kLengthBytes = 8;
 constexpr uint64_t kMaxHeaderBytes = 100'000'000;  // the limit of the reference implementation
+
+std::atomic<int64_t> bytes_read = 0;
 
 struct DtypeName {
   const char* name;
@@ -102,6 +105,7 @@ Status SafetensorsFile::parse_header() {
     return invalid_input(cat("truncated: the header needs ", header_bytes, " bytes, the file has ",
                              map_.size_bytes()));
   data_offset_ = static_cast<int64_t>(kLengthBytes + header_bytes);
+  bytes_read += data_offset_;
   BRAID_ASSIGN(const Json header,
                parse_json(map_.text().substr(kLengthBytes, header_bytes), "corrupt header"));
   if (!header.is_object()) return invalid_input("corrupt header: not a JSON object");
@@ -150,6 +154,8 @@ Result<SafetensorsFile> SafetensorsFile::open(const std::string& path) {
   return file;
 }
 
+int64_t safetensors_bytes_read() { return bytes_read; }
+
 Result<at::ScalarType> SafetensorsFile::weight_type(const std::string& name) const {
   const TensorEntry& entry = entries_.at(name);
   const DtypeName* dtype = find_dtype(entry.dtype);
@@ -158,27 +164,35 @@ Result<at::ScalarType> SafetensorsFile::weight_type(const std::string& name) con
                            " is not a weight dtype; convert it to F32, BF16 or F16"));
 }
 
-Result<at::Tensor> SafetensorsFile::read_part(const std::string& name, int64_t dim, int64_t begin,
-                                              int64_t count) const {
+Result<at::Tensor> SafetensorsFile::read_block(const std::string& name, const IndexRange& rows,
+                                               const IndexRange& columns) const {
   BRAID_ASSIGN(const at::ScalarType type, weight_type(name));
   const TensorEntry& entry = entries_.at(name);
+  const bool matrix = entry.shape.size() > 1;
   std::vector<int64_t> shape = entry.shape;
-  shape[dim] = count;
+  shape[0] = rows.size();
+  if (matrix) shape[1] = columns.size();
   at::Tensor tensor = at::empty(shape, at::TensorOptions().dtype(type));
-  // Runs of the file that lie in one piece: one, or one of each row.
-  const int64_t runs = dim == 0 ? 1 : shape[0];
-  const int64_t unit_bytes = (entry.end_byte - entry.begin_byte) / (runs * entry.shape[dim]);
-  const uint8_t* from = map_.data() + data_offset_ + entry.begin_byte + begin * unit_bytes;
+  if (tensor.numel() == 0) return tensor;
+  const int64_t row_bytes = (entry.end_byte - entry.begin_byte) / entry.shape[0];
+  const int64_t unit_bytes = matrix ? row_bytes / entry.shape[1] : row_bytes;
+  const int64_t wanted = matrix ? columns.size() * unit_bytes : row_bytes;
+  // What lies in one piece in the file: all of it, or what is of one row.
+  const int64_t runs = wanted == row_bytes ? 1 : rows.size();
+  const auto run_bytes = static_cast<int64_t>(tensor.nbytes()) / runs;
+  const uint8_t* from = map_.data() + data_offset_ + entry.begin_byte + rows.begin * row_bytes +
+                        (matrix ? columns.begin * unit_bytes : 0);
   auto* to = static_cast<uint8_t*>(tensor.mutable_data_ptr());
   for (int64_t run = 0; run < runs; ++run)
-    std::memcpy(to + run * count * unit_bytes, from + run * entry.shape[dim] * unit_bytes,
-                static_cast<size_t>(count * unit_bytes));
+    std::memcpy(to + run * run_bytes, from + run * row_bytes, static_cast<size_t>(run_bytes));
+  bytes_read += static_cast<int64_t>(tensor.nbytes());
   note_progress();
   return tensor;
 }
 
 std::string_view SafetensorsFile::bytes(const std::string& name) const {
   const TensorEntry& entry = entries_.at(name);
+  bytes_read += entry.end_byte - entry.begin_byte;
   return map_.text().substr(data_offset_ + entry.begin_byte, entry.end_byte - entry.begin_byte);
 }
 
@@ -188,6 +202,7 @@ Result<at::Tensor> SafetensorsFile::read(const std::string& name) const {
   at::Tensor tensor = at::empty(entry.shape, at::TensorOptions().dtype(type));
   std::memcpy(tensor.mutable_data_ptr(), map_.data() + data_offset_ + entry.begin_byte,
               static_cast<size_t>(entry.end_byte - entry.begin_byte));
+  bytes_read += entry.end_byte - entry.begin_byte;
   note_progress();
   return tensor;
 }

@@ -15,6 +15,7 @@
 
 #include "base/status.h"
 #include "host/file.h"
+#include "nn/index_range.h"
 
 namespace braid::inline nn {
 
@@ -45,10 +46,10 @@ class SafetensorsFile {
 
   // A copy of one tensor in its stored dtype (F32, BF16 or F16). REQUIRES: entries() has the name.
   Result<at::Tensor> read(const std::string& name) const;
-  // A copy of indices [begin, begin + count) of dimension 0 or 1; no other bytes are touched.
-  // REQUIRES: the tensor has the name, the dimension and the indices.
-  Result<at::Tensor> read_part(const std::string& name, int64_t dim, int64_t begin,
-                               int64_t count) const;
+  // A copy of some rows, and of these some columns (of a vector one: its rows are its numbers); no
+  // other bytes are touched. REQUIRES: the tensor has the name, the rows and the columns.
+  Result<at::Tensor> read_block(const std::string& name, const IndexRange& rows,
+                                const IndexRange& columns) const;
 
  private:
   SafetensorsFile(std::string path, MappedFile map)
@@ -62,6 +63,9 @@ class SafetensorsFile {
   std::map<std::string, TensorEntry> entries_;
   std::map<std::string, std::string> metadata_;
 };
+
+// Bytes of headers and tensors that this process has taken from all such files so far.
+int64_t safetensors_bytes_read();
 
 // The weights of a Hugging Face folder: model.safetensors or the shards of
 // model.safetensors.index.json.

@@ -3,6 +3,7 @@
 #include <ATen/ops/cat.h>
 
 #include <algorithm>
+#include <utility>
 
 #include "base/text.h"
 
@@ -65,8 +66,11 @@ class ShardMaker {
   TensorShard make(const TensorSpec& tensor) const {
     TensorShard shard;
     shard.whole = tensor.shape;
+    TensorShard slice = shard;
+    cut(rule_of(tensor.name, spec_), &slice);
+    shard.dim = slice.dim;
     if (group_.tp_size == 1) return shard;
-    cut(rule_of(tensor.name, spec_), &shard);
+    shard = std::move(slice);
     if (shard.pieces.empty()) {
       shard.holders = group_.tp_size;
       shard.holder = group_.tp_rank;

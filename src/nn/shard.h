@@ -12,15 +12,10 @@
 #include <vector>
 
 #include "models/family.h"
+#include "nn/index_range.h"
 #include "nn/tensor_parallel.h"
 
 namespace braid::inline nn {
-
-struct IndexRange {
-  int64_t begin = 0, end = 0;
-  int64_t size() const { return end - begin; }
-  friend bool operator==(const IndexRange&, const IndexRange&) = default;
-};
 
 // The units of n that a rank of the group holds; at least one.
 IndexRange units_of_rank(int64_t n, const TensorParallelGroup& group);
@@ -34,7 +29,7 @@ enum class PartialGradient {
 
 struct TensorShard {
   std::vector<int64_t> whole;      // shape of the whole tensor, a matrix as [out, in]
-  int64_t dim = 0;                 // along which it is cut
+  int64_t dim = 0;                 // along which it is cut, if not here then by other ranks
   std::vector<IndexRange> pieces;  // that this rank holds, one after another; empty: all of it
   int64_t holders = 1;             // ranks of the group that hold equal slices
   int64_t holder = 0;              // this rank's number among them

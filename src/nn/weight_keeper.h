@@ -3,6 +3,10 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
+#include <string>
+
+#include "nn/index_range.h"
 
 namespace braid::inline nn {
 
@@ -21,6 +25,9 @@ class WeightKeeper {
   // to be kept of them and lets the rest go. All ranks write the same.
   virtual void open(int64_t unit) = 0;
   virtual void close(int64_t unit) = 0;
+  // What close() takes over of a tensor of this name, in the order of its numbers: the others need
+  // no values. Nothing: all of it.
+  virtual std::optional<IndexRange> kept(const std::string& /*name*/) const { return {}; }
 };
 
 }  // namespace braid::inline nn

@@ -59,6 +59,9 @@ void WeightShards::add(const FlatBuckets& layout, const Decoder& decoder, bool l
           return other.first.unsafeGetStorageImpl() == storage.unsafeGetStorageImpl();
         });
     if (!known) unit.storages.emplace_back(storage, storage.nbytes());
+    const int64_t size = layout.slice_size(place.bucket);
+    const SlicePart own = FlatBuckets::part_of(place, group_.index() * size, size);
+    kept_[place.name] = {own.in_parameter, own.in_parameter + own.size};
     buckets_[bucket].places.push_back(std::move(alias));
   }
   for (size_t i = 0; i < layout.size(); ++i) {
@@ -134,6 +137,12 @@ void WeightShards::close(int64_t index) {
     slices_[bucket].copy_(flat_of(buckets_[bucket]).narrow(0, group_.index() * size, size));
   }
   leave(index);
+}
+
+std::optional<IndexRange> WeightShards::kept(const std::string& name) const {
+  const auto found = kept_.find(name);
+  BRAID_CHECK(found != kept_.end(), name + " is in no bucket");
+  return found->second;
 }
 
 void WeightShards::leave(int64_t index) {

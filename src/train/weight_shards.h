@@ -36,6 +36,7 @@ class WeightShards : public WeightKeeper {
   Status gather(int64_t unit);
   void open(int64_t unit) override;
   void close(int64_t unit) override;
+  std::optional<IndexRange> kept(const std::string& name) const override;
   int64_t units() const { return static_cast<int64_t>(units_.size()); }
 
   // This rank's slice of a bucket of `trained`, in the weights' dtype: what bring() gathers.
@@ -77,9 +78,10 @@ class WeightShards : public WeightKeeper {
   std::vector<StateSlice> runs(const std::vector<at::Tensor>& slices, size_t count) const;
 
   Communicator& group_;
-  std::vector<Bucket> buckets_;     // those of `trained`, then the others
-  size_t trained_ = 0;              // how many the former are
-  std::vector<at::Tensor> slices_;  // of each bucket
+  std::vector<Bucket> buckets_;             // those of `trained`, then the others
+  size_t trained_ = 0;                      // how many the former are
+  std::vector<at::Tensor> slices_;          // of each bucket
+  std::map<std::string, IndexRange> kept_;  // by name: what is in this rank's slice
   std::vector<Unit> units_;
 };
 

@@ -50,6 +50,7 @@ struct ModelPart {
   Communicator* weights = nullptr;  // of the same ranks, where weights are slices (ZeRO-3)
   bool alone = false;               // its memory comes and goes, so no other role may use it
   std::optional<KeptActivations> kept = {};  // by the plan, in place of train.recompute
+  ReadBlocks* read = nullptr;                // gets what is read of files; null: nothing is hashed
 };
 
 // Where a role's weights come from.

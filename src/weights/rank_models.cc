@@ -1,7 +1,6 @@
 #include "weights/rank_models.h"
 
 #include <algorithm>
-#include <optional>
 #include <set>
 #include <utility>
 
@@ -49,9 +48,12 @@ Result<std::unique_ptr<RankModels>> RankModels::load(const Config& config, const
   std::unique_ptr<RankModels> out(new RankModels(config, program, world));
   if (world != nullptr && world->world_size() > 1) {
     BRAID_ASSIGN(out->everyone_, world->everyone());
+    out->reads_.emplace();
   }
   BRAID_ASSIGN(out->groups_, connect_calls(program, out->self(), world));
   BRAID_TRY(guarded([&] { return out->load_models(); }));
+  if (out->reads_) BRAID_TRY(agree_on_reads(*world, config, program, *out->reads_));
+  out->reads_.reset();
   if (out->saves_memory()) release_free_heap();  // what loading needed beside it
   out->find_states();
   return out;
@@ -78,6 +80,10 @@ ModelPart RankModels::part_of(CallId id) const {
   return part;
 }
 
+ReadBlocks* RankModels::reads_of(CallId call) {
+  return reads_ ? &(*reads_)[program_.calls[call.value].copy] : nullptr;
+}
+
 int32_t RankModels::home_of(const RoleId& role) const { return find_home(program_, role); }
 
 Status RankModels::load_models() {
@@ -92,6 +98,7 @@ Status RankModels::load_models() {
     else if (parts.count(call.role.value) == 0 || call.kind == CallKind::kTrainStep)
       parts[call.role.value] = part_of(homes_[call.role.value] = id);
   }
+  for (auto& [role, part] : parts) part.read = reads_of(homes_.at(role));
   BRAID_ASSIGN(roles_, load_roles(config_, roles_at_home(program_, rank()), parts));
   for (const auto& [copy, call] : others) {
     const RoleSpec* spec = find_role(program_.graph, program_.copies[copy].role);
@@ -110,8 +117,10 @@ Status RankModels::load_copy(int32_t copy, CallId call) {
       home != roles_.end() && lends_memory(program_, program_.copies[home_of(wanted.role)], wanted);
   const auto* const lender =
       lends ? dynamic_cast<const Decoder*>(home->second.model.get()) : nullptr;
+  ModelPart part = part_of(call);
+  part.read = reads_of(call);
   BRAID_ASSIGN(copies_[copy].instance,
-               load_role_copy(as_moved(program_.graph, *spec), config_, part_of(call), lender)
+               load_role_copy(as_moved(program_.graph, *spec), config_, part, lender)
                    .at(cat("role ", spec->role)));
   return ok_status();
 }

@@ -6,6 +6,7 @@
 #include <list>
 #include <map>
 #include <memory>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -20,6 +21,7 @@
 #include "weights/host_state.h"
 #include "weights/move_weights.h"
 #include "weights/run_state.h"
+#include "weights/shared_reads.h"
 
 namespace braid::inline weights {
 
@@ -109,6 +111,7 @@ class RankModels {
   Status load_models();
   Status load_copy(int32_t copy, CallId call);
   ModelPart part_of(CallId call) const;
+  ReadBlocks* reads_of(CallId call);  // of its copy; null where nobody compares
   int32_t home_of(const RoleId& role) const;
   CallId user_of(int32_t copy) const;  // a call whose model has its layout
   Status begin_move(int32_t entry);
@@ -149,6 +152,7 @@ class RankModels {
   };
   std::map<int32_t, Resting> states_;      // by index in the program
   std::map<int32_t, CallGroups> groups_;   // by call
+  std::optional<CopyReads> reads_;         // of a job, until they are compared
   std::map<std::string, CallId> homes_;    // of roles that are here: the call whose part they are
   std::map<std::string, TensorMap> maps_;  // of roles whose weights move
   // Of states in host memory. Last: it ends before what it copies goes.

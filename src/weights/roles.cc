@@ -51,20 +51,19 @@ void take_part(const ModelPart& part, ModelOptions& options) {
 // The reference: the base of a LoRA actor, the weights of the actor until they change, or a
 // checkpoint of its own.
 Status set_reference(const Roles& roles, const Config& config, const Origin& origin,
-                     const ModelOptions& options, ModelInstance& state) {
+                     const LoadOptions& load, ModelInstance& state) {
   const auto actor = roles.find("actor");
   BRAID_ASSIGN(const Origin actor_origin, role_origin(config, "actor"));
-  if (actor == roles.end() || !(actor_origin == origin)) {
-    BRAID_ASSIGN(std::unique_ptr<Model> model, load_weights(origin, {options, false}));
+  const bool shares = actor != roles.end() && actor_origin == origin && !actor->second.alone &&
+                      same_part(actor->second.model->options(), load.model);
+  if (!shares) {
+    LoadOptions plain{load.model};
+    plain.read = load.read;
+    BRAID_ASSIGN(std::unique_ptr<Model> model, load_weights(origin, plain));
     BRAID_ASSIGN(state.model, frozen(std::move(model), config));
     return ok_status();
   }
   Model& initial = *actor->second.model;
-  if (actor->second.alone || !same_part(initial.options(), options)) {
-    BRAID_ASSIGN(std::unique_ptr<Model> model, load_weights(origin, {options, false}));
-    BRAID_ASSIGN(state.model, frozen(std::move(model), config));
-    return ok_status();
-  }
   const bool base_stays = initial.options().lora.rank > 0;
   state.model = base_stays ? base_view(initial) : share_model(initial);
   if (!base_stays) state.shares_with = actor->first;
@@ -96,6 +95,7 @@ void cut_weights(const ModelPart& part, Model& model, bool loaded, ModelInstance
 LoadOptions load_options(const ModelOptions& options, const RoleSpec& spec, const ModelPart& part,
                          ModelInstance& state) {
   LoadOptions out{options, spec.scalar_head, spec.value_head};
+  out.read = part.read;
   if (part.weights == nullptr) return out;
   out.placed = [&](Model& model, bool loaded) {
     if (spec.trained && part.several) add_gradients(part, model, state);
@@ -141,7 +141,7 @@ Result<ModelInstance> load_role(const RoleSpec& spec, const Config& config, cons
     } else if (state.alone) {
       BRAID_ASSIGN(state.model, load_weights(origin, load));
     } else {
-      BRAID_TRY(set_reference(others, config, origin, options, state));
+      BRAID_TRY(set_reference(others, config, origin, load, state));
     }
   }
   if (state.model->spec().scalar_head != spec.scalar_head)
