@@ -1,4 +1,5 @@
-// What ranks read of files of weights, and how they notice that the files differ.
+// What ranks read of files of weights, how they notice that the files differ, and that they compare
+// what comes when weights move for the first time.
 #include <ATen/ops/equal.h>
 #include <gmock/gmock.h>
 
@@ -184,6 +185,78 @@ RANK_TEST(Loading, RanksThatShareABaseCompareIt, 4) {
   EXPECT_THAT(
       said(world.global_rank() == 3 ? folders.bad : folders.good),
       HasSubstr(cat("rank 3 reads model.path: model.safetensors, tensor ", Folders::kDamaged)));
+}
+
+// Gives the layers of two parts that a rank receives to each other: what comes lands where it does
+// not belong, without another difference.
+bool exchange_layers(std::vector<Message>& messages, DeviceId rank) {
+  std::vector<std::pair<Message*, MessagePart*>> parts;
+  for (Message& message : messages)
+    for (MessagePart& part : message.parts)
+      if (message.to == rank) parts.emplace_back(&message, &part);
+  for (const auto& [message, part] : parts)
+    for (const auto& [other_message, other] : parts) {
+      const bool alike = part->item == other->item && part->units == other->units &&
+                         part->layers.size() == other->layers.size();
+      if (!alike || part->layers == other->layers || message->from != other_message->from) continue;
+      std::swap(part->layers, other->layers);
+      return true;
+    }
+  return false;
+}
+
+// From two pipeline stages to whole copies, and on rank 1 not as the others say.
+RANK_TEST(Loading, TheFirstMoveOfWeightsIsCompared, 2) {
+  Config config = tiny_run("grpo");
+  const std::string plan =
+      cat("graph: grpo\ndevices: 1x2\ncalls:\n  generate: {mesh: all, dp: 2}\n",
+          "  old_logprob: {mesh: all, dp: 2}\n  ref_logprob: {mesh: all, dp: 2}\n",
+          "  update_actor: {mesh: all, pp: 2, micro_batches: 2}\n");
+  for (const bool wrong : {false, true}) {
+    Program program = program_under(config, plan);
+    const bool here = wrong && world.global_rank() == 1;
+    if (here) {
+      EXPECT_TRUE(exchange_layers(program.reallocations[0].messages, DeviceId{1}));
+    }
+    const auto models = RankModels::load(config, program, &world);
+    ASSERT_EQ(models.status().message(), "");
+    const auto move = [&]() -> std::string {
+      Status status = (*models)->reallocate(0);
+      if (status.ok()) status = (*models)->end_moves();
+      return status.message();
+    };
+    const std::string said = move();
+    if (here) {
+      EXPECT_THAT(said, AllOf(HasSubstr("weights of actor: tensor model.layers."),
+                              HasSubstr("rank 1 has them with SHA-256 "),
+                              HasSubstr(", rank 0 sent them with SHA-256 ")));
+    } else {
+      EXPECT_EQ(said, "");
+    }
+    ASSERT_TRUE((*world.everyone())->barrier("both have moved").ok());
+  }
+}
+
+// Hashes come with the first move alone.
+RANK_TEST(Loading, LaterMovesSendWeightsAlone, 2) {
+  const Config config = tiny_run("grpo");
+  const std::string one = "{mesh: \"0\", dp: 1}\n";
+  const std::string plan =
+      cat("graph: grpo\ndevices: 1x2\ncalls:\n  generate: {mesh: \"1\", dp: 1}\n",
+          "  old_logprob: ", one, "  ref_logprob: ", one, "  update_actor: ", one);
+  const Program program = program_under(config, plan);
+  const auto models = RankModels::load(config, program, &world);
+  ASSERT_EQ(models.status().message(), "");
+  int64_t calls[2] = {};
+  for (int64_t& each : calls) {
+    Communicator& all = **world.everyone();
+    all.reset_traffic();
+    ASSERT_EQ((*models)->reallocate(0).message(), "");
+    ASSERT_EQ((*models)->end_moves().message(), "");
+    each = all.traffic(Transfer::kSend).calls + all.traffic(Transfer::kReceive).calls;
+  }
+  EXPECT_EQ(calls[0], 2 * calls[1]);
+  EXPECT_GT(calls[1], 0);
 }
 
 }  // namespace

@@ -5,7 +5,9 @@
 #include <ATen/core/Tensor.h>
 
 #include <cstdint>
+#include <string>
 
+#include "base/text.h"
 #include "program/layout.h"
 
 namespace braid::inline weights {
@@ -18,6 +20,11 @@ class ElementStore {
   virtual at::TensorOptions options() const = 0;
   at::ScalarType dtype() const { return c10::typeMetaToScalarType(options().dtype()); }
 
+  // Some elements, for messages.
+  virtual std::string name(int32_t kind, int64_t layer, const Interval& elements) const {
+    return cat("elements ", elements.begin, " to ", elements.end, " of kind ", kind, " in layer ",
+               layer);
+  }
   // A writable view [size] of the elements where they lie in one piece in memory, else undefined.
   // REQUIRES, here and below: the rank holds the elements.
   virtual at::Tensor span(int32_t kind, int64_t layer, const Interval& elements) const = 0;

@@ -47,6 +47,13 @@ void ModelStore::each_rectangle(int32_t kind, int64_t layer, const Interval& ele
   }
 }
 
+std::string ModelStore::name(int32_t kind, int64_t layer, const Interval& elements) const {
+  const auto regions = tensor_regions(map_, kind, layer, elements);
+  const TensorRegion& first = regions.front();
+  const std::string more = regions.size() > 1 ? cat(" and ", regions.size() - 1, " behind it") : "";
+  return cat("tensor ", first.tensor, ", rows ", first.rows.begin, " to ", first.rows.end, more);
+}
+
 at::Tensor ModelStore::span(int32_t kind, int64_t layer, const Interval& elements) const {
   const auto regions = tensor_regions(map_, kind, layer, elements);
   if (regions.size() != 1) return {};

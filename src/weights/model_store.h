@@ -17,6 +17,7 @@ class ModelStore : public ElementStore {
   ModelStore(Model& model, const TensorMap& map);
 
   at::TensorOptions options() const override { return options_; }
+  std::string name(int32_t kind, int64_t layer, const Interval& elements) const override;
   at::Tensor span(int32_t kind, int64_t layer, const Interval& elements) const override;
   void read(int32_t kind, int64_t layer, const Interval& elements,
             const at::Tensor& to) const override;

@@ -6,6 +6,7 @@
 #include "program/listed_transfers.h"
 #include "program/placement.h"
 #include "samples/listed_counts.h"
+#include "weights/reallocate.h"
 
 namespace braid::inline weights {
 namespace {
@@ -42,26 +43,43 @@ void add_shares(const MovedWeights& moved, const Communicator& sharers, Transfer
       ++(*counts)[{Transfer::kAllGather, sharers.name(), -1, -1, bytes}];
 }
 
+MovedWeights moved_by(const Program& program, int32_t entry) {
+  const Reallocation& reallocation = program.reallocations[entry];
+  const WeightCopy& to = program.copies[reallocation.copy];
+  const WeightCopy& home = program.copies[home_copy(program, to.role)];
+  const ModelShape& model = *find_shape(program, to.role);
+  return {home.layout,   to.layout,    reallocation.messages,
+          model.changed, model.layers, std::llround(model.widths.gathered)};
+}
+
 }  // namespace
 
 TransferCounts listed_of_reallocation(const Program& program, int32_t entry, DeviceId rank,
                                       int32_t channel, const SideOfMove* source,
                                       const SideOfMove* target) {
-  const Reallocation& reallocation = program.reallocations[entry];
-  const WeightCopy& to = program.copies[reallocation.copy];
-  const WeightCopy& home = program.copies[home_copy(program, to.role)];
-  const ModelShape& model = *find_shape(program, to.role);
-  const MovedWeights moved{home.layout,   to.layout,    reallocation.messages,
-                           model.changed, model.layers, std::llround(model.widths.gathered)};
+  const MovedWeights moved = moved_by(program, entry);
   TransferCounts out;
   add_listed(messages_of(moved, rank), channel, &out);
   if (source != nullptr && source->instance.shards)
-    add_gathers(program, *source, rank, model.layers, &out);
+    add_gathers(program, *source, rank, moved.layers, &out);
   if (target == nullptr || !target->instance.shards) return out;
   // Under adapters what lies below them is brought together too.
   if (target->instance.model->options().lora.rank > 0)
-    add_gathers(program, *target, rank, model.layers, &out);
+    add_gathers(program, *target, rank, moved.layers, &out);
   add_shares(moved, *target->groups.weights, &out);
+  return out;
+}
+
+TransferCounts digests_of_reallocation(const Program& program, int32_t entry, DeviceId rank,
+                                       int32_t channel) {
+  const MovedWeights moved = moved_by(program, entry);
+  TransferCounts out;
+  const auto add = [&](const std::vector<Message>& messages) {
+    add_listed(digest_messages(messages, rank, moved.number_bytes), channel, &out);
+  };
+  if (!moved.sliced()) add(moved.messages);
+  for (int64_t layer = kEndsOfModel; moved.sliced() && layer < moved.layers; ++layer)
+    add(messages_of_layer(moved.messages, moved.kinds, layer));
   return out;
 }
 

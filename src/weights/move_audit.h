@@ -22,4 +22,8 @@ TransferCounts listed_of_reallocation(const Program& program, int32_t entry, Dev
                                       int32_t channel, const SideOfMove* source,
                                       const SideOfMove* target);
 
+// The hashes that come with the messages where they are compared (ReallocateOptions::compare).
+TransferCounts digests_of_reallocation(const Program& program, int32_t entry, DeviceId rank,
+                                       int32_t channel);
+
 }  // namespace braid::inline weights

@@ -73,6 +73,7 @@ class StartedMove::Mover {
   ReallocateOptions options() const {
     ReallocateOptions options;
     options.channel = move_.channel;
+    options.compare = move_.compare;
     return options;
   }
 

@@ -20,6 +20,7 @@ struct WeightMove {
   const std::vector<Message>& messages;  // those of the program, in its order
   const TensorMap& map;                  // of what moves
   int32_t channel = 0;                   // of its messages among all ranks
+  bool compare = false;                  // as in ReallocateOptions
   ModelInstance* source = nullptr;       // null where this rank has nothing of it
   ModelInstance* target = nullptr;
   Communicator* everyone = nullptr;
@@ -41,7 +42,7 @@ class StartedMove {
   Status start();
   // Whether all that this rank sends is on its way.
   bool posted() const;
-  // kDeadline, kUnavailable: a message failed.
+  // kDeadline, kUnavailable: a message failed; kDataLoss: as ReallocationRun::finish().
   Status finish();
 
  private:

@@ -1,7 +1,6 @@
 #include "weights/rank_models.h"
 
 #include <algorithm>
-#include <set>
 #include <utility>
 
 #include "base/text.h"
@@ -174,12 +173,14 @@ Status RankModels::begin_move(int32_t entry) {
   if (takes && copies_.count(reallocation.copy) == 0) BRAID_TRY(load_copy(reallocation.copy, user));
   for (const auto& [state, resting] : states_)
     if (program_.states[state] == RoleState{to.role, false}) load(state);
-  OpenMove open{entry, to.role, takes ? &copies_.at(reallocation.copy) : nullptr, nullptr,
-                TransferAudit::begin()};
+  const bool first = compared_.insert(entry).second;  // on all members alike
+  OpenMove open{entry,   to.role, takes ? &copies_.at(reallocation.copy) : nullptr,
+                nullptr, first,   TransferAudit::begin()};
   ModelInstance* source = gives ? &roles_.at(to.role.value) : nullptr;
   const ModelInstance& known = source != nullptr ? *source : open.target->instance;
   WeightMove move{from, to, reallocation.messages, map_of(to.role, known.model->spec())};
   move.channel = kFirstWeightChannel + entry;
+  move.compare = first;
   move.source = source;
   move.target = takes ? &open.target->instance : nullptr;
   move.everyone = everyone_;
@@ -202,6 +203,9 @@ void RankModels::expect_listed(OpenMove& open) const {
   open.audit.expect(
       listed_of_reallocation(program_, open.entry, self(), kFirstWeightChannel + open.entry,
                              source ? &*source : nullptr, target ? &*target : nullptr));
+  if (open.compares)
+    open.audit.expect(
+        digests_of_reallocation(program_, open.entry, self(), kFirstWeightChannel + open.entry));
 }
 
 // One that shares out sequences, if there is one: a generation runs on its model all the same.

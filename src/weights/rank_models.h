@@ -7,6 +7,7 @@
 #include <map>
 #include <memory>
 #include <optional>
+#include <set>
 #include <string>
 #include <utility>
 #include <vector>
@@ -139,12 +140,14 @@ class RankModels {
     RoleId role;
     Copy* target = nullptr;             // null where this rank only gives
     std::unique_ptr<StartedMove> move;  // null once they are there
+    bool compares = false;              // hashes with the senders
     TransferAudit audit;
   };
   void expect_listed(OpenMove& move) const;
   Status finish(OpenMove& move);
   OpenMove* open_move(int32_t entry);  // null: it has not begun
   std::list<OpenMove> moves_;          // in the program's order
+  std::set<int32_t> compared_;         // entries that have moved weights in this run
   struct Resting {
     HostState memory;
     bool changed = false;        // since it was brought

@@ -7,7 +7,9 @@
 #include <utility>
 
 #include "base/text.h"
+#include "host/sha256.h"
 #include "host/work_section.h"
+#include "nn/tensor_digest.h"
 
 namespace braid::inline weights {
 
@@ -44,6 +46,7 @@ ReallocationRun::ReallocationRun(const std::vector<Message>& messages, const Ele
 
 Status ReallocationRun::start(const std::vector<MessagePart>& kept) {
   const WorkSection section;
+  if (options_.compare) kept_ = kept;
   for (const MessagePart& part : kept)
     for (int64_t layer = part.layers.begin; layer < part.layers.end; ++layer) {
       const at::Tensor place = to_->span(part.item, layer, part.units);
@@ -68,7 +71,8 @@ Status ReallocationRun::finish() {
     begin(std::move(next));
   }
   while (!under_way_.empty()) BRAID_TRY(finish_first());
-  return {};
+  BRAID_TRY(check_arrived());
+  return check_kept();
 }
 
 bool ReallocationRun::sends(const Message& message) const {
@@ -103,7 +107,9 @@ Status ReallocationRun::make_way(const Transfer& next) {
 void ReallocationRun::begin(Transfer transfer) {
   const Message& message = *transfer.message;
   const bool sent = sends(message);
-  UnderWay next{std::move(transfer.pieces), !sent, false, {}, {}};
+  UnderWay next;
+  next.pieces = std::move(transfer.pieces);
+  next.arrives = !sent;
   const ElementStore& store = store_of(message);
   next.data = whole_span(next.pieces, store);
   if (!next.data.defined()) {
@@ -122,6 +128,7 @@ void ReallocationRun::begin(Transfer transfer) {
   next.pending = sent ? group_.send(next.data, message.to.value, options_.channel, name)
                       : group_.receive(next.data, message.from.value, options_.channel, name);
   (sent ? report_.sent_bytes : report_.received_bytes) += next.data.numel() * item_bytes();
+  if (options_.compare) begin_digests(message, &next);
   under_way_.push_back(std::move(next));
 }
 
@@ -129,14 +136,107 @@ Status ReallocationRun::finish_first() {
   UnderWay first = std::move(under_way_.front());
   under_way_.pop_front();
   BRAID_TRY(first.pending.wait());
-  if (!first.staged) return {};
-  staged_bytes_ -= first.data.numel() * item_bytes();
-  if (!first.arrives) return {};
-  const WorkSection section;
-  each_place(first.pieces, first.data, [&](const MessagePiece& piece, const at::Tensor& place) {
-    to_->write(piece.item, piece.layer, piece.units, place);
-  });
+  BRAID_TRY(first.digests_come.wait());
+  if (first.staged) {
+    staged_bytes_ -= first.data.numel() * item_bytes();
+    const WorkSection section;
+    if (first.arrives)
+      each_place(first.pieces, first.data, [&](const MessagePiece& piece, const at::Tensor& place) {
+        to_->write(piece.item, piece.layer, piece.units, place);
+      });
+  }
+  first.data.reset();
+  if (options_.compare && first.arrives) arrived_.push_back(std::move(first));
   return {};
+}
+
+namespace {
+
+// Of what is where: a rank that puts numbers elsewhere than the sender took them from has others.
+std::string digest_of(const ElementStore& store, const MessagePiece& piece,
+                      const at::Tensor& values) {
+  const std::string place = store.name(piece.item, piece.layer, piece.units);
+  return sha256_hex(cat(place, "\n", block_digests(values))).substr(0, kDigestDigits);
+}
+
+std::string digest_of(const ElementStore& store, const MessagePiece& piece) {
+  at::Tensor values = store.span(piece.item, piece.layer, piece.units);
+  if (!values.defined()) {
+    values = at::empty({piece.units.size()}, store.options());
+    store.read(piece.item, piece.layer, piece.units, values);
+  }
+  return digest_of(store, piece, values);
+}
+
+constexpr const char* kAtFault =
+    "; the memory, the driver or the network of one of them changes numbers: run without it, and "
+    "see that no other program writes to the same devices";
+
+}  // namespace
+
+// Behind what it is of, on the same channel: the sender may come to the end of its run much later.
+void ReallocationRun::begin_digests(const Message& message, UnderWay* transfer) {
+  const auto count = static_cast<int64_t>(transfer->pieces.size() * kDigestDigits);
+  const std::string name = cat("hashes of weights, slot ", message.slot);
+  const int32_t channel = options_.channel;
+  transfer->digests = at::empty({count}, at::kByte);
+  transfer->from = message.from.value;
+  if (!sends(message)) {
+    transfer->digests_come = group_.receive(transfer->digests, message.from.value, channel, name);
+    return;
+  }
+  char* to = static_cast<char*>(transfer->digests.mutable_data_ptr());
+  const ElementStore& store = store_of(message);
+  const WorkSection section;
+  each_place(transfer->pieces, transfer->data,
+             [&](const MessagePiece& piece, const at::Tensor& at) {
+               to = std::copy_n(digest_of(store, piece, at).data(), kDigestDigits, to);
+             });
+  transfer->digests_come = group_.send(transfer->digests, message.to.value, channel, name);
+}
+
+// When all has arrived: what came later may have been written over what came before.
+Status ReallocationRun::check_arrived() const {
+  for (const UnderWay& transfer : arrived_) {
+    const char* sent = static_cast<const char*>(transfer.digests.const_data_ptr());
+    for (const MessagePiece& piece : transfer.pieces) {
+      const std::string own = digest_of(*to_, piece), said(sent, kDigestDigits);
+      sent += kDigestDigits;
+      if (own == said) continue;
+      return {Code::kDataLoss,
+              cat(to_->name(piece.item, piece.layer, piece.units), ": rank ",
+                  group_.members()[group_.index()], " has them with SHA-256 ", own, ", rank ",
+                  transfer.from, " sent them with SHA-256 ", said, kAtFault)};
+    }
+  }
+  return {};
+}
+
+Status ReallocationRun::check_kept() const {
+  for (const MessagePart& part : kept_)
+    for (int64_t layer = part.layers.begin; layer < part.layers.end; ++layer) {
+      const MessagePiece piece{part.item, layer, part.units};
+      if (digest_of(*from_, piece) == digest_of(*to_, piece)) continue;
+      return {Code::kDataLoss, cat(to_->name(piece.item, piece.layer, piece.units), ": rank ",
+                                   group_.members()[group_.index()],
+                                   " has them otherwise than in the copy that it "
+                                   "took them from",
+                                   kAtFault)};
+    }
+  return {};
+}
+
+std::vector<ListedMessage> digest_messages(const std::vector<Message>& messages, DeviceId rank,
+                                           int64_t number_bytes) {
+  std::vector<ListedMessage> out;
+  for (const Message& message : messages) {
+    const bool sent = message.from == rank;
+    if (!sent && message.to != rank) continue;
+    for (const auto& pieces : cut_message(message, number_bytes))
+      out.push_back({sent ? OpKind::kSend : OpKind::kReceive, sent ? message.to : message.from,
+                     static_cast<int64_t>(pieces.size() * kDigestDigits)});
+  }
+  return out;
 }
 
 Result<ReallocateReport> reallocate(const std::vector<Message>& messages,

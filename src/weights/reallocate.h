@@ -16,6 +16,7 @@ namespace braid::inline weights {
 struct ReallocateOptions {
   int32_t channel = 0;                  // of all messages; one pair's arrive in the plan's order
   int64_t staging_bytes = 512LL << 20;  // of messages under way on this rank, at least one message
+  bool compare = false;  // hashes come with what is sent, and at the end receivers compare them
 };
 
 struct ReallocateReport {
@@ -39,7 +40,8 @@ class ReallocationRun {
   Status start(const std::vector<MessagePart>& kept);
   // Whether all messages have begun.
   bool posted() const { return left_.empty(); }
-  // Begins the others and waits for all. kDeadline, kUnavailable: a message failed.
+  // Begins the others and waits for all. kDeadline, kUnavailable: a message failed; kDataLoss names
+  // what is not on this rank as it was sent, and who sent it.
   Status finish();
 
   const ReallocateReport& report() const { return report_; }
@@ -56,6 +58,10 @@ class ReallocationRun {
     bool staged = false;
     at::Tensor data;
     Pending pending;
+    // Where hashes are compared: those of the pieces, one after another.
+    int64_t from = -1;
+    at::Tensor digests;
+    Pending digests_come;
   };
 
   static at::Tensor whole_span(const std::vector<MessagePiece>& pieces, const ElementStore& store);
@@ -73,6 +79,9 @@ class ReallocationRun {
   void begin(Transfer transfer);
   bool arrivals_left() const;
   Status finish_first();
+  void begin_digests(const Message& message, UnderWay* transfer);
+  Status check_arrived() const;
+  Status check_kept() const;
 
   const ElementStore* const from_;
   ElementStore* const to_;
@@ -80,15 +89,22 @@ class ReallocationRun {
   const ReallocateOptions options_;
   std::deque<Transfer> left_;  // in the plan's order
   std::deque<UnderWay> under_way_;
+  // To be compared at the end.
+  std::vector<UnderWay> arrived_;
+  std::vector<MessagePart> kept_;
   int64_t staged_bytes_ = 0;
   ReallocateReport report_;
 };
+
+// What a reallocation that compares hashes sends and receives beside the listed messages.
+std::vector<ListedMessage> digest_messages(const std::vector<Message>& messages, DeviceId rank,
+                                           int64_t number_bytes);
 
 // One rank's side: `from` holds its slices under the old layout, `to` takes those under the new one
 // (null where the rank has no place in it); `kept` is what the rank copies itself, kept_parts() but
 // for what is one memory in both. Ranks are device numbers of the plan. Pieces that lie in one run
 // of memory travel without a copy. kDeadline, kUnavailable: a message failed; `to` is then
-// incomplete.
+// incomplete. kDataLoss: as ReallocationRun::finish().
 Result<ReallocateReport> reallocate(const std::vector<Message>& messages,
                                     const std::vector<MessagePart>& kept, const ElementStore* from,
                                     ElementStore* to, Communicator& group,

@@ -178,9 +178,27 @@ DeviceMesh first_devices(int count) {
   return mesh;
 }
 
+// A store in which one number changes when it is written.
+class FaultyStore : public FlatStore {
+ public:
+  using FlatStore::FlatStore;
+  at::Tensor span(int32_t, int64_t, const Interval&) const override { return {}; }
+  void read(int32_t kind, int64_t layer, const Interval& elements,
+            const at::Tensor& to) const override {
+    to.copy_(FlatStore::span(kind, layer, elements));
+  }
+  void write(int32_t kind, int64_t layer, const Interval& elements,
+             const at::Tensor& from) override {
+    const at::Tensor place = FlatStore::span(kind, layer, elements);
+    place.copy_(from);
+    if (kind == 1 && layer == 2) place[0] += 1;
+  }
+};
+
 // Weights of one half of the ranks for the other, so many of them on each rank at a time.
 struct HalfToHalf {
-  HalfToHalf(World& world, int64_t staging_bytes, int32_t tp_after) {
+  HalfToHalf(World& world, int64_t staging_bytes, int32_t tp_after, bool compare = false,
+             bool faulty = false) {
     const DeviceId self{static_cast<int32_t>(world.global_rank())};
     Strategy two, after;
     two.tp = 2;
@@ -196,12 +214,14 @@ struct HalfToHalf {
         to.copy_(values_of(kind, layer, elements));
       });
     } else {
-      store = std::make_unique<FlatStore>(kinds, kLayers, to, *place_in_mesh(to, self), at::kInt);
+      const size_t there = *place_in_mesh(to, self);
+      if (faulty) store = std::make_unique<FaultyStore>(kinds, kLayers, to, there, at::kInt);
+      if (!faulty) store = std::make_unique<FlatStore>(kinds, kLayers, to, there, at::kInt);
     }
     const bool sends = self.value < 2;
     work = std::make_unique<ReallocationRun>(
         messages, sends ? store.get() : nullptr, sends ? nullptr : store.get(), **world.everyone(),
-        ReallocateOptions{.channel = 3, .staging_bytes = staging_bytes});
+        ReallocateOptions{.channel = 3, .staging_bytes = staging_bytes, .compare = compare});
   }
 
   const std::vector<TensorKind> kinds = tensor_kinds(size_of("qwen2"), false);
@@ -232,6 +252,25 @@ RANK_TEST(Reallocate, PassesBesideWhatRanksDo, 4) {
           [](int32_t kind, int64_t layer, const Interval& elements, const at::Tensor& got) {
             EXPECT_TRUE(at::equal(got, values_of(kind, layer, elements))) << kind << " " << layer;
           });
+  }
+}
+
+// Where hashes are compared the rank that has other numbers than were sent names them and who sent
+// them; the others end well. Without a fault, hashes change nothing.
+RANK_TEST(Reallocate, OtherNumbersThanWereSentAreNamed, 4) {
+  const int64_t rank = world.global_rank();
+  for (const bool faulty : {false, true}) {
+    HalfToHalf move(world, int64_t{1} << 30, 2, true, faulty && rank == 3);
+    ASSERT_EQ(move.work->start({}).message(), "");
+    const std::string said = move.work->finish().message();
+    if (faulty && rank == 3) {
+      EXPECT_NE(said.find("of kind 1 in layer 2: rank 3 has them with SHA-256 "), std::string::npos)
+          << said;
+      EXPECT_NE(said.find(", rank 1 sent them with SHA-256 "), std::string::npos) << said;
+    } else {
+      EXPECT_EQ(said, "");
+    }
+    ASSERT_TRUE((*world.everyone())->barrier("all have moved").ok());
   }
 }
 
