@@ -126,7 +126,9 @@ void expect_same_job(World& world, const std::string& algorithm, const std::stri
   for (size_t step = 0; step < runs[0].size(); ++step)
     for (const auto& [name, value] : runs[0][step]) {
       if (name.rfind("memory/", 0) == 0) continue;
-      EXPECT_NEAR(runs[1][step].at(name), value, 1e-3 * std::max(1.0, std::abs(value))) << name;
+      // Of two dozen tokens one may lie on the edge of the clip, where another rounding decides.
+      const double near = name.ends_with("/clipfrac") ? 1.01 / 24 : 1e-3;
+      EXPECT_NEAR(runs[1][step].at(name), value, near * std::max(1.0, std::abs(value))) << name;
     }
 }
 
