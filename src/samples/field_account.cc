@@ -120,7 +120,8 @@ TransferCounts FieldAccount::listed(const Exchange& exchange,
     const Field& field = field_of(program_.graph, name);
     if (!holdings.knows(name)) continue;
     if (exchange.shared() && field.type == FieldType::kCount) {
-      ++out[{Transfer::kAllReduce, "everyone", -1, -1, kCountBytes * rows_.samples()}];
+      const auto samples = static_cast<int64_t>(rows_.samples());
+      ++out[{Transfer::kAllReduce, "everyone", -1, -1, kCountBytes * samples}];
       continue;
     }
     const std::vector<int64_t> numbers = exchange_.value_counts(field);

@@ -6,6 +6,7 @@
 #include "base/text.h"
 #include "host/file.h"
 #include "host/machine.h"
+#include "inputs/run_data.h"
 #include "nn/decoder.h"
 #include "nn/dtype_text.h"
 #include "weights/run_state.h"
