@@ -197,9 +197,9 @@ void RankModels::expect_listed(OpenMove& open) const {
   if (!open.audit.on()) return;
   std::optional<SideOfMove> source, target;
   if (const auto home = homes_.find(open.role.value); home != homes_.end())
-    source.emplace(home->second, groups(home->second), roles_.at(open.role.value));
+    source.emplace(SideOfMove{home->second, groups(home->second), roles_.at(open.role.value)});
   const CallId user = user_of(program_.reallocations[open.entry].copy);
-  if (open.target != nullptr) target.emplace(user, groups(user), open.target->instance);
+  if (open.target != nullptr) target.emplace(SideOfMove{user, groups(user), open.target->instance});
   open.audit.expect(
       listed_of_reallocation(program_, open.entry, self(), kFirstWeightChannel + open.entry,
                              source ? &*source : nullptr, target ? &*target : nullptr));
