@@ -8,6 +8,7 @@
 #include <optional>
 
 #include "base/json.h"
+#include "braid/engine_options.h"
 #include "data/chat/render.h"
 #include "data/tokenizer/tokenizer.h"
 #include "device/device_copy.h"

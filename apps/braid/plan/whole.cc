@@ -9,6 +9,7 @@
 #include "braid/plan/diff.h"
 #include "plan/executable.h"
 #include "plan/plan_text.h"
+#include "search/judge.h"
 
 namespace braid {
 namespace {
