@@ -9,6 +9,7 @@
 
 #include "base/json.h"
 #include "braid/engine_options.h"
+#include "braid/model/load.h"
 #include "data/chat/render.h"
 #include "data/tokenizer/tokenizer.h"
 #include "device/device_copy.h"
