@@ -104,7 +104,7 @@ Status check_plan_memory(PlannedRun& run) {
 std::optional<DeviceId> own_list(const std::optional<Membership>& membership, int devices) {
   if (!membership || membership->world_size == 1 || membership->world_size != devices)
     return std::nullopt;
-  const bool makes_plan = membership->global_rank == 0 && membership->started_by != "braid";
+  const bool makes_plan = membership->global_rank == 0 && membership->started_by != kOwnLauncher;
   if (makes_plan) return std::nullopt;
   return DeviceId{static_cast<int32_t>(membership->global_rank)};
 }

@@ -489,15 +489,14 @@ bool CallCost::lists_messages(const DeviceModel& device) {
 
 // Hidden states of a batch on their way through the stages.
 double CallCost::hand_on_s(const DeviceModel& device, double tokens) const {
-  if (!lists_messages(device)) return 0;
+  if (strategy_.pp == 1 || !lists_messages(device)) return 0;
   const int apart = mesh_index(strategy_, {0, 0, 1}) - mesh_index(strategy_, {0, 0, 0});
+  const CollectiveGroup pair = group(2, apart);
   double seconds = 0;
   for (const Expansion& stage : stages_)
-    for (const Op& op : stage.ops) {
-      if (op.kind != OpKind::kSend) continue;
-      const CollectiveGroup pair = group(2, apart);
-      seconds += send_s(tokens * op.bytes, pair.per_domain > 1, pair, device.efficiency);
-    }
+    for (const Op& op : stage.ops)
+      if (op.kind == OpKind::kSend)
+        seconds += send_s(tokens * op.bytes, pair.per_domain > 1, pair, device.efficiency);
   return seconds;
 }
 

@@ -2,6 +2,9 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <map>
+#include <string>
+#include <vector>
 
 #include "plan/execution_plan.h"
 #include "plan/test_problem.h"
@@ -76,6 +79,33 @@ TEST(ProfiledCall, OrderedSumsTakeTheTimeOfWhatTheyAre) {
   EXPECT_GT(forward(ordered, 0.1, 0.2), forward(ordered, 0.1, 0.1) + 1);
 }
 
+// Of an engine, with collectives of 2 and of 4 devices that take so many seconds whatever they
+// move.
+Profile profile_of(const std::string& engine, const std::map<std::string, double>& seconds) {
+  Profile out;
+  out.gpu = *find_gpu("a100-80g");
+  out.engine = engine;
+  for (const double bytes : {1.0, 1e12})
+    for (const int ranks : {2, 4})
+      for (const auto& [op, takes_s] : seconds)
+        out.collectives.push_back({op, ranks, true, bytes, takes_s});
+  return out;
+}
+
+// Seconds of rounds of generation on four devices with this profile.
+double rounds_s(const PlanningProblem& problem, int tp, int pp, const Profile& profile,
+                const BatchRound& round) {
+  const Program program = *compile(uniform_plan(problem, 4 / tp / pp, tp, pp), problem);
+  Calibration calibration = committed_calibration();
+  calibration.profiles = {profile};
+  const std::vector<Call>& calls = program.graph.calls;
+  const auto generate = std::find_if(calls.begin(), calls.end(), [](const Call& call) {
+    return call.kind == CallKind::kGenerate;
+  });
+  const CallId id{static_cast<int32_t>(generate - calls.begin())};
+  return CallCost::make(program, id, problem, calibration)->rounds_s(round);
+}
+
 // A round of Braid's own engine takes what its list says that ranks send to draw: of a small
 // vocabulary whole logits, of a large one a few numbers, behind stages the tokens. Others' decode
 // steps were fitted with it.
@@ -83,23 +113,11 @@ TEST(ProfiledCall, RoundsTakeWhatDrawsSend) {
   PlanningProblem problem = make_test_problem({.devices = 4, .prompts = 32});
   const auto round_s = [&](int tp, int pp, double gather_s, double reduce_s, double tell_s,
                            const std::string& engine) {
-    const Program program = *compile(uniform_plan(problem, 4 / tp / pp, tp, pp), problem);
-    Calibration calibration = committed_calibration();
-    Profile profile;
-    profile.gpu = *find_gpu("a100-80g");
-    profile.engine = engine;
-    for (const double bytes : {1.0, 1e12})
-      for (const int ranks : {2, 4}) {
-        profile.collectives.push_back({"all_gather", ranks, true, bytes, gather_s});
-        profile.collectives.push_back({"all_reduce", ranks, true, bytes, reduce_s});
-        profile.collectives.push_back({"broadcast", ranks, true, bytes, tell_s});
-      }
-    calibration.profiles = {profile};
-    for (size_t i = 0; i < program.graph.calls.size(); ++i)
-      if (program.graph.calls[i].kind == CallKind::kGenerate)
-        return CallCost::make(program, CallId{static_cast<int32_t>(i)}, problem, calibration)
-            ->rounds_s(BatchRound{.rounds = 3, .decoding = 8, .cached_tokens = 800, .due = 8});
-    return 0.0;
+    return rounds_s(
+        problem, tp, pp,
+        profile_of(engine,
+                   {{"all_gather", gather_s}, {"all_reduce", reduce_s}, {"broadcast", tell_s}}),
+        {.rounds = 3, .decoding = 8, .cached_tokens = 800, .due = 8});
   };
   const auto more_s = [&](int tp, int pp, double gather_s, double reduce_s, double tell_s,
                           const std::string& engine = "braid") {
@@ -124,24 +142,11 @@ TEST(ProfiledCall, RoundsTakeWhatStagesHandOn) {
   constexpr double kMessage_s = 0.5;
   const PlanningProblem problem = make_test_problem({.devices = 4, .prompts = 256});
   const auto round_s = [&](int tp, int pp, int64_t rows, bool slow, const std::string& engine) {
-    const Program program = *compile(uniform_plan(problem, 4 / tp / pp, tp, pp), problem);
-    Calibration calibration = committed_calibration();
-    Profile profile;
-    profile.gpu = *find_gpu("a100-80g");
-    profile.engine = engine;
-    for (const double bytes : {1.0, 1e12})
-      for (const int ranks : {2, 4})
-        for (const char* op : {"all_gather", "all_reduce", "reduce_scatter", "broadcast"})
-          profile.collectives.push_back({op, ranks, true, bytes, 0});
+    Profile profile = profile_of(
+        engine, {{"all_gather", 0}, {"all_reduce", 0}, {"reduce_scatter", 0}, {"broadcast", 0}});
     profile.efficiencies["nvlink_latency_us"] = slow ? kMessage_s * 1e6 : 0;
-    calibration.profiles = {profile};
-    const auto calls = program.graph.calls;
-    const auto generate = std::find_if(calls.begin(), calls.end(), [](const Call& call) {
-      return call.kind == CallKind::kGenerate;
-    });
-    const CallId id{static_cast<int32_t>(generate - calls.begin())};
-    return CallCost::make(program, id, problem, calibration)
-        ->rounds_s(BatchRound{.rounds = 3, .decoding = rows, .cached_tokens = 300 * rows});
+    return rounds_s(problem, tp, pp, profile,
+                    {.rounds = 3, .decoding = rows, .cached_tokens = 300 * rows});
   };
   const auto more_s = [&](int tp, int pp, int64_t rows, const std::string& engine = "braid") {
     return round_s(tp, pp, rows, true, engine) - round_s(tp, pp, rows, false, engine);

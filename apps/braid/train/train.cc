@@ -298,7 +298,7 @@ Status print_configured_program(const Config& config) {
 // there.
 Result<LoadedConfig> smoke_config(LoadedConfig loaded, std::vector<std::string> inputs) {
   BRAID_ASSIGN(const auto membership, read_membership(process_environment()));
-  if (membership && membership->started_by != "braid")
+  if (membership && membership->started_by != kOwnLauncher)
     return invalid_input(cat("--smoke: ", membership->started_by,
                              " started this rank; 'braid train' starts its ranks itself"));
   BRAID_ASSIGN(const Smoke smoke, make_smoke(loaded, !membership));

@@ -29,8 +29,6 @@
 #include <torch/csrc/autograd/autograd.h>
 #include <unistd.h>
 
-#include <cstdlib>
-
 #include "base/text.h"
 #include "device/tensor_memory.h"
 #include "nn/kernels/choice.h"
