@@ -77,7 +77,7 @@ PLANS = {
     "ppo-8 updates side by side": (1, PPO, plan("ppo", 1, everywhere(
         "ppo", "mesh: all, dp: 8, tp: 1, pp: 1", DP8, "mesh: 0-3, dp: 1, tp: 2, pp: 2, micro_batches: 8",
         update_critic="mesh: 4-7, dp: 2, tp: 2, pp: 1, micro_batches: 8, zero: 1"))),
-    "ppo-8 woven updates": (1, PPO, plan("ppo", 1, everywhere(
+    "ppo-8 fused updates": (1, PPO, plan("ppo", 1, everywhere(
         "ppo", "mesh: all, dp: 8, tp: 1, pp: 1", DP8, "mesh: all, dp: 1, tp: 2, pp: 4, micro_batches: 8"),
         "fusion: {train_schedules: true, units: 4}\n")),
     "grpo-8 one layout": (1, GRPO, plan("grpo", 1, everywhere(

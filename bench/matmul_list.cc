@@ -2,7 +2,7 @@
 // step is compared with. Usage: matmul_list grpo|ppo tiny|small [f32|bf16] [threads] [shape], where
 // a shape is prompts x samples x prompt tokens x response tokens, such as 8x4x64x128. Prints one
 // JSON object: seconds of generation, inference and training with the default library (at::linear,
-// at::mm), with oneDNN on packed weights and with products of our own, and the sum with the fastest
+// at::mm), with oneDNN on packed weights and with GEMMs of our own, and the sum with the fastest
 // one for each part.
 //
 // Without a shape it is that of ../shared/peers: 32 responses of 128 tokens after prompts of 64,
@@ -119,9 +119,8 @@ class Passes {
   double forward(int64_t rows, MatrixLibrary library) const {
     return time(rows, [&](const Matrix& m) {
       const at::Tensor x = input(rows, m.weight.size(1));
-      return library == MatrixLibrary::kDefault
-                 ? at::linear(x, m.weight)
-                 : packed_product(x, m.packed.at(library).forward, {});
+      return library == MatrixLibrary::kDefault ? at::linear(x, m.weight)
+                                                : packed_gemm(x, m.packed.at(library).forward, {});
     });
   }
   double input_gradient(int64_t rows, MatrixLibrary library) const {
@@ -129,7 +128,7 @@ class Passes {
       const at::Tensor grad = input(rows, m.weight.size(0));
       return library == MatrixLibrary::kDefault
                  ? at::mm(grad, m.weight)
-                 : packed_product(grad, m.packed.at(library).transpose, {});
+                 : packed_gemm(grad, m.packed.at(library).transpose, {});
     });
   }
   double weight_gradient(int64_t rows) const {
@@ -139,10 +138,10 @@ class Passes {
   }
 
  private:
-  template <typename Product>
-  double time(int64_t rows, const Product& product) const {
+  template <typename Gemm>
+  double time(int64_t rows, const Gemm& gemm) const {
     return seconds_of(rows < 256 ? 8 : 1, [&] {
-      for (const Matrix& matrix : matrices_) product(matrix);
+      for (const Matrix& matrix : matrices_) gemm(matrix);
     });
   }
   at::Tensor input(int64_t rows, int64_t width) const {
@@ -161,7 +160,7 @@ struct Parts {
   double sum() const { return generation + inference + training; }
 };
 
-// Rows of one product in passes over all tokens: large enough that only the rate matters.
+// Rows of one GEMM in passes over all tokens: large enough that only the rate matters.
 constexpr int64_t kRows = 1536;
 
 Parts parts_of(const Workload& work, const Passes& passes, MatrixLibrary library) {

@@ -2,7 +2,7 @@
 """Prints what the pages show of a comparison with the peer (bench/peer.py --json), as Markdown.
 
 Usage: peer_tables.py RESULTS.json --sides     times, memory and rates of both sides, how many times as good Braid is, and missed goals
-       peer_tables.py RESULTS.json --within    the ratios that have no row there: Braid beside its bare products, beside work, in bf16
+       peer_tables.py RESULTS.json --within    the ratios that have no row there: Braid beside its bare GEMMs, beside work, in bf16
 """
 import json
 import sys
@@ -17,7 +17,7 @@ SIDES = [  # (what, program, field, digits, the ratio of rounds; none: that of t
     ("greedy generation, tokens/s", "greedy", "gen_tokens_per_s", 0, "greedy, Braid / peer"),
 ]
 NAMES = {  # ratios without a row above, as a page calls them
-    "step / bare products": "GRPO step / its bare products", "ppo step / bare products": "PPO step / its bare products",
+    "step / bare products": "GRPO step / its bare GEMMs", "ppo step / bare products": "PPO step / its bare GEMMs",
     "greedy, first batch of a process / peer": "greedy, Braid's first batch of a process / peer",
     "grpo bf16 step, peer f32 / Braid": "GRPO step, peer in f32 / Braid in bf16",
     "ppo bf16 step, peer f32 / Braid": "PPO step, peer in f32 / Braid in bf16",

@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
-"""Steps of GRPO with shared prompts, with whole samples, and the bare products of whole samples.
+"""Steps of GRPO with shared prompts, with whole samples, and the bare GEMMs of whole samples.
 
   python3 bench/shared_prompts.py [--shapes 8x4x64x128,...] [--preset small] [--rounds 3] [--json out.json]
 
 A shape is prompts x samples x prompt tokens x response tokens. In each round and for each shape: the bare list of
-matrix products (build/matmul_list), which counts every sample whole, then one process with train.share_prompts=auto and one
+GEMMs (build/matmul_list), which counts every sample whole, then one process with train.share_prompts=auto and one
 with =never, on the same random weights and prompts. f32, two threads. The first step of a process is left out; of the
 others the median counts, of the rounds the median of their ratios. Beside other work the ratio of CPU seconds of whole
 processes says more: --replay leaves generation out of them, --threads 1 the waits of threads. Goals stand beside the

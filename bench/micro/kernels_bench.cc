@@ -13,7 +13,7 @@
 #include "base/text.h"
 #include "nn/kernels/choice.h"
 #include "nn/kernels/kernels.h"
-#include "program/deal.h"
+#include "program/partition.h"
 #include "rollout/sampler.h"
 
 namespace braid {
@@ -95,7 +95,7 @@ LayerMatrices layer_matrices(bool tiny, at::ScalarType dtype, MatrixLibrary libr
   return out;
 }
 
-struct ProductBench {
+struct GemmBench {
   bool tiny;
   at::ScalarType dtype;
   MatrixLibrary library;
@@ -103,7 +103,7 @@ struct ProductBench {
 };
 
 // Counters: floating-point operations and bytes of weights a second.
-void bm_products(benchmark::State& state, const ProductBench& bench) {
+void bm_gemms(benchmark::State& state, const GemmBench& bench) {
   const at::NoGradGuard no_grad;
   const LayerMatrices layers = layer_matrices(bench.tiny, bench.dtype, bench.library);
   std::map<int64_t, at::Tensor> inputs;
@@ -114,7 +114,7 @@ void bm_products(benchmark::State& state, const ProductBench& bench) {
       const at::Tensor& x = inputs.at(layers.weights[i].size(1));
       benchmark::DoNotOptimize(bench.library == MatrixLibrary::kDefault
                                    ? at::linear(x, layers.weights[i])
-                                   : packed_product(x, layers.packed[i], {}));
+                                   : packed_gemm(x, layers.packed[i], {}));
     }
   const auto per_second = [&](double count) {
     return benchmark::Counter(count, benchmark::Counter::kIsIterationInvariantRate);
@@ -124,8 +124,8 @@ void bm_products(benchmark::State& state, const ProductBench& bench) {
       per_second(layers.numbers * static_cast<double>(c10::elementSize(bench.dtype)));
 }
 
-// Names such as products/small/f32/own/8: model, type, library, rows.
-void register_products() {
+// Names such as gemms/small/f32/own/8: model, type, library, rows.
+void register_gemms() {
   for (const bool tiny : {false, true})
     for (const at::ScalarType dtype : {at::kFloat, at::kBFloat16})
       for (const int64_t rows : {1, 4, 8, 32, 64, 256, 1536})
@@ -133,10 +133,10 @@ void register_products() {
              {std::pair(MatrixLibrary::kDefault, "default"),
               std::pair(MatrixLibrary::kPacked, "packed"), std::pair(MatrixLibrary::kOwn, "own")}) {
           if (!has_library(library, dtype)) continue;
-          const std::string title = cat("products/", tiny ? "tiny" : "small", "/",
+          const std::string title = cat("gemms/", tiny ? "tiny" : "small", "/",
                                         dtype == at::kFloat ? "f32" : "bf16", "/", name, "/", rows);
-          benchmark::RegisterBenchmark(title.c_str(), bm_products,
-                                       ProductBench{tiny, dtype, library, rows})
+          benchmark::RegisterBenchmark(title.c_str(), bm_gemms,
+                                       GemmBench{tiny, dtype, library, rows})
               ->UseRealTime();
         }
 }
@@ -174,7 +174,7 @@ BENCHMARK(bm_packing)->Arg(4096);
 
 int main(int argc, char** argv) {
   at::set_num_threads(2);
-  braid::register_products();
+  braid::register_gemms();
   benchmark::Initialize(&argc, argv);
   benchmark::RunSpecifiedBenchmarks();
   return 0;

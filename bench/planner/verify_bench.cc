@@ -1,6 +1,6 @@
 // What is compiled and verified before a job computes: once the lists of all ranks, where the plan
 // is made; on each rank its own list, and the ops of a mini-batch beside those of the ranks that it
-// meets, once for each shape of a deal. A process for each size, so that memory is its own.
+// meets, once for each shape of a partition. A process for each size, so that memory is its own.
 #include <sys/resource.h>
 #include <sys/wait.h>
 #include <time.h>
@@ -48,13 +48,13 @@ ExecutionPlan make_plan(const PlanningProblem& problem, int devices) {
 }
 
 // One mini-batch of 16 samples for each data-parallel rank.
-Deal deal_of(const Strategy& strategy) {
-  std::vector<DealSample> samples;
+Partition partition_of(const Strategy& strategy) {
+  std::vector<PartitionSample> samples;
   for (int64_t i = 0; i < int64_t{16} * strategy.dp; ++i)
     samples.push_back({SampleId{i}, GroupId{i / 4}, 100, 200 + i * 7919 % 800});
-  DealOptions options;
+  PartitionOptions options;
   options.trains = true;
-  return deal(samples, strategy, options);
+  return partition_samples(samples, strategy, options);
 }
 
 // Seconds that some work takes; its failure.
@@ -89,9 +89,9 @@ Status measure(int devices) {
                  return ok_status();
                }));
   const CallFrame frame = call_frame(own, update_of(own.graph));
-  const Deal dealt = deal_of(frame.where->strategy);
+  const Partition partition = partition_of(frame.where->strategy);
   VerifiedShapes verified;
-  const auto ops = [&] { return verified_ops(frame, DeviceId{0}, dealt, &verified).status(); };
+  const auto ops = [&] { return verified_ops(frame, DeviceId{0}, partition, &verified).status(); };
   BRAID_ASSIGN(const double first_s, timed(ops));
   BRAID_ASSIGN(const double again_s, timed(ops));
   const double rank_mib = peak_mib() - before_mib;

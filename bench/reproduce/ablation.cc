@@ -47,7 +47,8 @@ class Ablation {
       }
       BRAID_TRY(found.status());
       out_.ours = found->fused, out_.stale = found->best;
-      for (const JudgedPlan* plan : {&found->plain, &found->woven, &found->fused, &found->best})
+      for (const JudgedPlan* plan :
+           {&found->plain, &found->fused_training, &found->fused, &found->best})
         add_step(plan->verdict.step_s);
     }
     for (const Restriction& system : systems(problem_)) BRAID_TRY(add(system));

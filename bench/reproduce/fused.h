@@ -1,5 +1,5 @@
 // RLHFuse's training stage (Zhong et al., arXiv 2409.13221): PPO on 256 Hopper devices, where the
-// pipelines of actor and critic are woven into one schedule. Published: 1.2 to 1.3 times as fast as
+// pipelines of actor and critic are fused into one schedule. Published: 1.2 to 1.3 times as fast as
 // one after the other.
 #pragma once
 

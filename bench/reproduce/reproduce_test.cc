@@ -60,7 +60,7 @@ TEST(Real, PublishedSpaceIsAPartOfOurs) {
 }
 
 // 8 micro-batches in 8 stages beside twice 4 in 4: the passes of the published exp2.
-TEST(Fused, WovenUpdatesAreShorter) {
+TEST(Fused, FusedUpdatesAreShorter) {
   FusedRow row = fused_rows().front();
   row.units = 2;
   const auto times = run_fused(row, committed_calibration());

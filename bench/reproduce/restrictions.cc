@@ -269,8 +269,8 @@ Result<WholeFound> optimum(const PlanningProblem& problem, const CallPricer& pri
     options.space = space_options(restriction, alternative, problem);
     options.search = search_options(budget);
     options.parts = restriction.parts;
-    options.weaving.units = options.weaving.woven = 2;
-    options.weaving.trial_units = 1;
+    options.fusion.units = options.fusion.fused = 2;
+    options.fusion.trial_units = 1;
     auto found = search_whole(problem, pricer, calibration, options);
     if (found.status().code() == Code::kInfeasible) continue;
     BRAID_TRY(found.status());

@@ -141,19 +141,19 @@ Result<StagesResult> run_stages(const FusedRow& row, const StagesInputs& inputs)
     BRAID_TRY(stretch_scoring(inputs.scoring_share, setting.problem.cluster.nodes.front().gpu,
                               &setting, &out));
   BRAID_ASSIGN(out.base, times_of(out.plan, setting));
-  ExecutionPlan woven = out.plan;
-  woven.fusion.train_schedules = true, woven.fusion.units = row.units;
-  BRAID_ASSIGN(out.woven, times_of(woven, setting));
+  ExecutionPlan fused = out.plan;
+  fused.fusion.train_schedules = true, fused.fusion.units = row.units;
+  BRAID_ASSIGN(out.fused, times_of(fused, setting));
   SimulationOptions options;
   options.idle_calls = updates_of(setting.problem.graph);
   BRAID_ASSIGN(const MigrationProposal proposal,
                propose_migration(out.plan, setting.problem, setting.calibration, options));
   BRAID_ASSIGN(out.handed, times_of(proposal.plan, setting));
-  woven.fusion.migrate_below_samples = proposal.plan.fusion.migrate_below_samples;
-  woven.fusion.migrate_to_samples = proposal.plan.fusion.migrate_to_samples;
-  woven.fusion.migrate_cache = proposal.plan.fusion.migrate_cache;
-  BRAID_ASSIGN(out.both, times_of(woven, setting));
-  out.plan = std::move(woven);
+  fused.fusion.migrate_below_samples = proposal.plan.fusion.migrate_below_samples;
+  fused.fusion.migrate_to_samples = proposal.plan.fusion.migrate_to_samples;
+  fused.fusion.migrate_cache = proposal.plan.fusion.migrate_cache;
+  BRAID_ASSIGN(out.both, times_of(fused, setting));
+  out.plan = std::move(fused);
   return out;
 }
 

@@ -36,7 +36,7 @@ struct StageTimes {
 };
 
 struct StagesResult {
-  StageTimes base, handed, woven, both;
+  StageTimes base, handed, fused, both;
   ExecutionPlan plan;                     // both
   double infer_factor = 1;                // of the price of a scoring pass over the committed one
   int64_t generate_tp = 0, score_tp = 0;  // the layouts with which the base is fastest

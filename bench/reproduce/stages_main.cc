@@ -25,7 +25,7 @@ void print_row_of(const FusedRow& row, const StagesInputs& inputs) {
              number(r->base.rollout_s - r->base.generate_s, 2), number(r->handed.rollout_s, 2),
              cat(r->plan.fusion.migrate_below_samples),
              gain(r->base.rollout_s, r->handed.rollout_s), number(r->base.train_s, 2),
-             number(r->woven.train_s, 2), gain(r->base.train_s, r->woven.train_s),
+             number(r->fused.train_s, 2), gain(r->base.train_s, r->fused.train_s),
              number(r->base.step_s, 2), number(r->both.step_s, 2),
              gain(r->base.step_s, r->both.step_s), number(r->infer_factor, 1)});
 }
@@ -34,7 +34,7 @@ void print_rows(const char* what, const std::vector<FusedRow>& rows, const Stage
   std::printf("\n%s\n\n", what);
   print_header({"actor + critic", "limit", "tp of generation, scoring", "generation s",
                 "scoring after it s", "both handed over s", "at samples", "gain (1.2-1.6)",
-                "training s", "woven s", "gain (1.2-1.3)", "step s", "with both s",
+                "training s", "fused s", "gain (1.2-1.3)", "step s", "with both s",
                 "gain (1.2-1.4)", "scoring stretched"});
   for (const FusedRow& row : rows) print_row_of(row, inputs);
 }

@@ -22,7 +22,7 @@ struct TailTimes {
   double generate_s = 0, score_s = 0;  // one after the other
   double fused_s = 0;                  // until the last sample is scored, handed over
   double generate_fused_s = 0;         // of that, until the last is generated
-  // What neither can beat: the longest response alone on a replica, and all work dealt equally,
+  // What neither can beat: the longest response alone on a replica, and all work balanced,
   // decoding in saturated batches.
   double longest_s = 0, work_s = 0;
   Fusion chosen;

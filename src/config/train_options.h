@@ -61,7 +61,7 @@ struct TrainConfig {
   int64_t threads = 0;
   std::string share_prompts = "auto";
   std::string reduction = "auto";
-  bool recompute = false;
+  bool recompute = false;  // activation checkpointing
   double memory_limit_gib = 0;
   bool rehearse = true;
   std::string offload = "auto";

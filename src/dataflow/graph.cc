@@ -223,9 +223,9 @@ void declare_sizes(Graph* graph) {
     for (const std::string& field : read)
       if (const auto found = counts.sizes.find(field); found != counts.sizes.end())
         read_too(&call, found->second);
-    const bool deals = call.kind == CallKind::kInfer || call.kind == CallKind::kTrainStep ||
-                       call.kind == CallKind::kCompute || call.kind == CallKind::kSelect;
-    if (deals) read_too(&call, counts.groups);
+    const bool partitions = call.kind == CallKind::kInfer || call.kind == CallKind::kTrainStep ||
+                            call.kind == CallKind::kCompute || call.kind == CallKind::kSelect;
+    if (partitions) read_too(&call, counts.groups);
   }
   // Of the samples that a reward call has dropped, whoever waits for it gets nothing.
   const auto waits = dependencies(*graph);

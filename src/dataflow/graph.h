@@ -104,7 +104,7 @@ bool generates(const Graph& graph);
 
 // Adds the fields that say how large the others are, where they are missing: the calls that write
 // tokens write their lengths, a fetch the groups, a reward call the kept mask; and whoever reads a
-// field, or deals samples out, reads them too. No call comes to wait for one that it does not wait
+// field, or partitions samples, reads them too. No call comes to wait for one that it does not wait
 // for already.
 void declare_sizes(Graph* graph);
 

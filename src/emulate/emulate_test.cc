@@ -108,7 +108,7 @@ RANK_TEST(Emulate, LayersFromTheHost, 2) {
   expect_alike(world, emulated(world, plan, problem, {.time_scale = kFast}));
 }
 
-// Each pass of the two runs of layers of a stage gathers its weights, each backward reduces.
+// Each pass of the two virtual stages of a rank gathers its weights, each backward reduces.
 RANK_TEST(Emulate, SlicesOfSeveralRuns, 4) {
   const PlanningProblem problem = rl_problem("grpo", 4);
   ExecutionPlan plan = uniform_plan(problem, 4, 1, 1);
@@ -118,7 +118,7 @@ RANK_TEST(Emulate, SlicesOfSeveralRuns, 4) {
   expect_alike(world, emulated(world, plan, problem, {.time_scale = kFast}));
 }
 
-RANK_TEST(Emulate, WovenUpdates, 4) {
+RANK_TEST(Emulate, FusedUpdates, 4) {
   const PlanningProblem problem = rl_problem("ppo", 4);
   ExecutionPlan plan = uniform_plan(problem, 4, 1, 1);
   set_update(&plan, "update_actor", pipeline(1, 1, 4, 4));

@@ -145,7 +145,7 @@ Status EmulatedRank::execute(const Instruction& instruction) {
       return run_ops(instruction);
     case OpKind::kPasses:
       return instruction.detail < 0 ? run_ops(instruction)
-                                    : run_woven(program_.fused[instruction.detail]);
+                                    : run_fused(program_.fused[instruction.detail]);
     case OpKind::kReduce:
     case OpKind::kUpdate:
     case OpKind::kAllGather:
@@ -199,7 +199,7 @@ Status EmulatedRank::run_ops(const Instruction& instruction) {
 
 // The passes of both calls in their common order, then the sums of each among the ranks of a
 // replica.
-Status EmulatedRank::run_woven(const FusedCalls& fused) {
+Status EmulatedRank::run_fused(const FusedCalls& fused) {
   std::array<EmulatedCall*, 2> both = {open_work({fused.calls[0], SamplePart::kAll}),
                                        open_work({fused.calls[1], SamplePart::kAll})};
   const auto run_while = [&](int c, const auto& wanted) {

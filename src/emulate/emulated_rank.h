@@ -131,7 +131,7 @@ class EmulatedRank : private Executor {
   Status run_ops(const Instruction& instruction);
   Status enter_call(const CallPart& at, int32_t first);
   void leave_call(const CallPart& at);
-  Status run_woven(const FusedCalls& fused);
+  Status run_fused(const FusedCalls& fused);
   Status run_op(EmulatedCall* work, int32_t index);
   Status run_collective(EmulatedCall* work, int32_t index, int64_t ready_ns);
   Status run_round(EmulatedCall* work);

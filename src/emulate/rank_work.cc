@@ -57,7 +57,7 @@ void add_call(const Program& program, const StepPrices& prices, CallId id, RankW
     if (work.generates) {
       add_rounds(program, prices, out->rank, &work);
     } else {
-      work.ops = expand(program, id, out->rank, prices.deal(id, part), part);
+      work.ops = expand(program, id, out->rank, prices.partition(id, part), part);
     }
   }
 }
@@ -92,7 +92,7 @@ Result<RankWork> make_rank_work(const Program& program, const StepPrices& prices
   for (auto& [key, work] : out.calls) {
     if (change && !work.generates) change(&work.ops);
     if (!work.generates)
-      work.seconds = prices.op_seconds(work.ops, prices.deal(work.id, work.part));
+      work.seconds = prices.op_seconds(work.ops, prices.partition(work.id, work.part));
     work.groups = groups.at(work.id.value);
     work.ends = std::make_unique<EndTimes>(work.ops.ops.size());
   }

@@ -40,7 +40,7 @@ Status check_open_files(int64_t count);
 
 struct Processor {
   std::string model;                  // "" where the system does not say
-  std::vector<std::string> features;  // of those that speed up matrix products: avx2, avx512f, ...
+  std::vector<std::string> features;  // of those that speed up GEMMs: avx2, avx512f, ...
   int64_t cores = 0;                  // that this process may use
 };
 Processor processor();

@@ -234,7 +234,7 @@ TEST(Interpret, ExceptionsNameTheInstruction) {
   EXPECT_THAT(failed.message(), HasSubstr("instruction 0: out of memory"));
 }
 
-Program woven_program() {
+Program fused_program() {
   const PlanningProblem problem = make_test_problem({.algorithm = "ppo",
                                                      .actor = "qwen2.5-0.5b",
                                                      .critic = "qwen2.5-0.5b",
@@ -264,7 +264,7 @@ std::vector<std::string> of_updates(const std::vector<std::string>& order) {
 }
 
 TEST(Interpret, FusedCallsShareARegion) {
-  const Program program = woven_program();
+  const Program program = fused_program();
   Scribe scribe(program);
   ASSERT_TRUE(run_list(program, 0, scribe, kNoTimer).ok());
   EXPECT_THAT(of_updates(scribe.order),
@@ -276,7 +276,7 @@ TEST(Interpret, FusedCallsShareARegion) {
 
 // One has made its update and the other has not: both are opened again before their passes.
 TEST(Interpret, FusedCallsGoOnTogether) {
-  const Program program = woven_program();
+  const Program program = fused_program();
   const auto& list = program.ranks[0].instructions;
   size_t passes = 0, update = 0;
   while (list[passes].kind != OpKind::kPasses) ++passes;

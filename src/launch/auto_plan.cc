@@ -47,7 +47,7 @@ std::vector<JudgedPlan> in_order(WholeFound found, const Graph& graph) {
   if (plain.empty()) return plain;
   const double limit_s = (1 - kLeastGainOfParts) * plain.front().verdict.step_s;
   std::vector<JudgedPlan> out;
-  for (JudgedPlan* const fused : {&found.fused, &found.woven})
+  for (JudgedPlan* const fused : {&found.fused, &found.fused_training})
     if (fused->verdict.step_s < limit_s && !parts_text(fused->plan).empty() && !refused(*fused) &&
         (out.empty() || !(out.front().plan == fused->plan)))
       out.push_back(std::move(*fused));

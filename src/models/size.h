@@ -131,7 +131,7 @@ double mean_decode_context(const ModelSize& model, double context);
 // Forward operations per token of a causal sequence, whole model with head.
 double forward_flops_per_token(const ModelSize& model, double length);
 
-// Width of the score products: heads x (query/key width + value width) / 2.
+// Width of the score GEMMs: heads x (query/key width + value width) / 2.
 double attention_width(const ModelSize& model);
 // Numbers kept in the KV cache per token and layer.
 int64_t kv_values_per_token_layer(const ModelSize& model);

@@ -1,7 +1,7 @@
 // Dropout before LoRA adapters. Which numbers are left out is a function of (seed, key of the row,
 // module, column), and a key tells sample and position: so it does not depend on how samples are
-// dealt to ranks and micro-batches or matrices are cut, and a layer that is computed again leaves
-// out the same. Values; thread-safe.
+// partitioned over ranks and micro-batches or matrices are cut, and a layer that is computed again
+// leaves out the same. Values; thread-safe.
 #pragma once
 
 #include <ATen/core/Tensor.h>

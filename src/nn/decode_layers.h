@@ -1,6 +1,6 @@
 // Layers that serve a decode step at once (nn/kernels/decode_step.h), where these are of the form
 // it knows: an RMS norm before attention and before a gated activation, rotary positions, f32 on
-// the CPU, products of our own, no adapters, a whole model on this rank.
+// the CPU, GEMMs of our own, no adapters, a whole model on this rank.
 #pragma once
 
 #include <ATen/core/Tensor.h>

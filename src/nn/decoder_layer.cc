@@ -49,18 +49,18 @@ std::vector<at::Tensor> split_normed_heads(const DecoderLayer& layer, const Laye
   return parts;
 }
 
-// A layer whose columns the ranks share: this rank's product, and the sum of all ranks', then the
+// A layer whose columns the ranks share: this rank's GEMM, and the sum of all ranks', then the
 // bias.
 at::Tensor apply_own(const LinearLayer& layer, const LayerContext& context,
                      const at::Tensor& x_TI) {
   return context.tensor_parallel->tp_size == 1 ? apply_linear(layer, x_TI, context.adapters)
-                                               : apply_product(layer, x_TI, context.adapters);
+                                               : apply_gemm(layer, x_TI, context.adapters);
 }
-at::Tensor sum_products(const LinearLayer& layer, const LayerContext& context,
-                        const at::Tensor& product_TH) {
+at::Tensor sum_gemms(const LinearLayer& layer, const LayerContext& context,
+                     const at::Tensor& gemm_TH) {
   const TensorParallelGroup& group = *context.tensor_parallel;
-  if (group.tp_size == 1) return product_TH;
-  const at::Tensor sum = leave_shared(product_TH, group);
+  if (group.tp_size == 1) return gemm_TH;
+  const at::Tensor sum = leave_shared(gemm_TH, group);
   return layer.bias.defined() ? sum + layer.parts[0].bias : sum;
 }
 
@@ -82,7 +82,7 @@ at::Tensor mlp(const DecoderLayer& layer, const LayerContext& context, const at:
   const at::Tensor up = apply_linear(layer.up, x_TH, context.adapters);
   const at::Tensor active = context.spec->gated_mlp ? gated_activation(up, context.spec->activation)
                                                     : activate(up, context.spec->activation);
-  return sum_products(layer.down, context, apply_own(layer.down, context, active));
+  return sum_gemms(layer.down, context, apply_own(layer.down, context, active));
 }
 
 // What the backward needs to run a layer, or a part of it, again, in the form that an autograd
@@ -152,12 +152,12 @@ at::Tensor run_twice(RunPart run, const DecoderLayer& layer, const LayerContext&
 at::Tensor self_attention(const DecoderLayer& layer, const LayerContext& context,
                           const at::Tensor& x_KH, const KvLayer* cache) {
   const at::Tensor x_TH = enter_shared(x_KH, context.rows, *context.tensor_parallel);
-  const at::Tensor product = context.attention_twice
-                                 ? run_twice(own_attention, layer, context, x_TH,
-                                             parameters_of({&layer.query_norm, &layer.key_norm},
-                                                           {&layer.qkv, &layer.output}))
-                                 : own_attention(layer, context, x_TH, cache);
-  return sum_products(layer.output, context, product);
+  const at::Tensor gemm = context.attention_twice
+                              ? run_twice(own_attention, layer, context, x_TH,
+                                          parameters_of({&layer.query_norm, &layer.key_norm},
+                                                        {&layer.qkv, &layer.output}))
+                              : own_attention(layer, context, x_TH, cache);
+  return sum_gemms(layer.output, context, gemm);
 }
 
 }  // namespace

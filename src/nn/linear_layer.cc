@@ -105,8 +105,8 @@ at::Tensor apply_linear(const LinearLayer& layer, const at::Tensor& x_TI,
   return with_adapters(layer, x_TI, y, adapters);
 }
 
-at::Tensor apply_product(const LinearLayer& layer, const at::Tensor& x_TI,
-                         const AdapterUse& adapters) {
+at::Tensor apply_gemm(const LinearLayer& layer, const at::Tensor& x_TI,
+                      const AdapterUse& adapters) {
   const at::Tensor y =
       braid::linear(x_TI, joined(layer, &LinearPart::weight, layer.weight), {}, &layer.packed);
   return with_adapters(layer, x_TI, y, adapters);

@@ -1,5 +1,5 @@
 // A linear layer whose matrix may be several checkpoint matrices stored one below another (q, k, v;
-// gate, up), so that one product serves all. Each part stays a parameter of its own: a leaf tensor
+// gate, up), so that one GEMM serves all. Each part stays a parameter of its own: a leaf tensor
 // that is a view of the joined storage. Parameters must be changed in place. Not thread-safe.
 #pragma once
 
@@ -52,10 +52,9 @@ at::Tensor apply_linear(const LinearLayer& layer, const at::Tensor& x_TI,
                         const AdapterUse& adapters);
 
 // The same without the bias.
-at::Tensor apply_product(const LinearLayer& layer, const at::Tensor& x_TI,
-                         const AdapterUse& adapters);
+at::Tensor apply_gemm(const LinearLayer& layer, const at::Tensor& x_TI, const AdapterUse& adapters);
 
-// W + lora_scale * B A of one part, in f32 products, in the weight's dtype.
+// W + lora_scale * B A of one part, in f32 GEMMs, in the weight's dtype.
 at::Tensor merged_weight(const LinearPart& part, double lora_scale);
 
 }  // namespace braid::inline nn

@@ -141,7 +141,7 @@ class Model {
 
   // Whether forwards without a cache keep packed copies of their matrices until weights_changed()
   // or rest(), at the price of the weights' memory (twice that in training): worth it where several
-  // micro-batches use the same weights. Else each product packs its matrix and forgets it. Results
+  // micro-batches use the same weights. Else each GEMM packs its matrix and forgets it. Results
   // do not depend on it. Off at first.
   virtual void keep_packed(bool keep) = 0;
 

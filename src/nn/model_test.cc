@@ -188,9 +188,9 @@ TEST_P(EveryFamily, RecomputationGivesTheSameBits) {
   }
 }
 
-TEST_P(EveryFamily, PackingOnceOrForEachProductGivesTheSameBits) {
+TEST_P(EveryFamily, PackingOnceOrForEachGemmGivesTheSameBits) {
   ModelSpec spec = small_spec(GetParam());
-  spec.hidden = 256;  // where packed products pay
+  spec.hidden = 256;  // where packed GEMMs pay
   spec.intermediate = 512;
   const auto once = make_model(spec, {}).value();
   const auto each_time = make_model(spec, {}).value();

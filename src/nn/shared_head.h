@@ -1,5 +1,5 @@
-// The language-model head over a vocabulary whose rows are dealt out to the ranks of a group. Not
-// for callers outside nn: head_logprobs(model, ...) chooses it.
+// The language-model head over a vocabulary whose rows are partitioned over the ranks of a group.
+// Not for callers outside nn: head_logprobs(model, ...) chooses it.
 #pragma once
 
 #include <ATen/core/Tensor.h>

@@ -22,7 +22,7 @@ struct TensorParallelGroup {
   Communicator* communicator = nullptr;  // of these ranks, in their order; null for one rank
   Communicator* shared = nullptr;  // of those that hold the same key-value heads; null: none do
   // Outside the shared region each rank keeps only its rows of the hidden states: rows are padded
-  // to a multiple of tp_size and dealt out in runs.
+  // to a multiple of tp_size and partitioned in runs.
   bool sequence_parallel = false;
   bool native = false;  // sums are the backend's all-reduce and reduce-scatter
 

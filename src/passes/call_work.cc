@@ -12,20 +12,21 @@ Inferred inferred_of(const Call& call) {
 
 }  // namespace
 
-Result<Expansion> CallWork::ops_of(const CallFrame& frame, const Deal& deal, bool woven) const {
-  return verified_ops(frame, self(), deal,
-                      change_ ? nullptr : &verified_[{frame.call, woven, frame.early}], change_);
+Result<Expansion> CallWork::ops_of(const CallFrame& frame, const Partition& partition,
+                                   bool fused) const {
+  return verified_ops(frame, self(), partition,
+                      change_ ? nullptr : &verified_[{frame.call, fused, frame.early}], change_);
 }
 
-Result<TrainWork> CallWork::training(CallId call, const Deal& deal) const {
+Result<TrainWork> CallWork::training(CallId call, const Partition& partition) const {
   models_.await(call);
   TrainWork work;
   work.role = &models_.roles().at(program_.graph.calls[call.value].role.value);
-  work.deal = &deal;
+  work.partition = &partition;
   work.frame = rows_.frame(call);
-  work.woven = work.frame.fused != nullptr;
-  work.second = work.woven && work.frame.of_pair > 0;
-  BRAID_ASSIGN(work.ops, ops_of(work.frame, deal, work.woven));
+  work.fused = work.frame.fused != nullptr;
+  work.second = work.fused && work.frame.of_pair > 0;
+  BRAID_ASSIGN(work.ops, ops_of(work.frame, partition, work.fused));
   if (everyone_ != nullptr) work.groups = models_.groups(call);
   work.everyone = everyone_;
   work.needs = &needs_[call];
@@ -33,7 +34,8 @@ Result<TrainWork> CallWork::training(CallId call, const Deal& deal) const {
   return work;
 }
 
-Result<InferWork> CallWork::inference(CallId call, const Deal& deal, SamplePart part) const {
+Result<InferWork> CallWork::inference(CallId call, const Partition& partition,
+                                      SamplePart part) const {
   InferWork work;
   work.call = &program_.graph.calls[call.value];
   work.model = &models_.model(call);
@@ -41,10 +43,10 @@ Result<InferWork> CallWork::inference(CallId call, const Deal& deal, SamplePart 
   const auto role = models_.roles().find(work.call->role.value);
   work.sums_gradients = role != models_.roles().end() && role->second.model.get() == work.model &&
                         role->second.gradients;
-  work.deal = &deal;
+  work.partition = &partition;
   work.frame = rows_.frame(call);
   work.frame.early = part == SamplePart::kEarly;
-  BRAID_ASSIGN(work.ops, ops_of(work.frame, deal, false));
+  BRAID_ASSIGN(work.ops, ops_of(work.frame, partition, false));
   work.everyone = everyone_;
   work.needs = &needs_[call];
   work.keeps_packed = rows_.lowered().count(call.value) == 0;
@@ -60,10 +62,10 @@ Result<std::unique_ptr<EngineRanks>> CallWork::generation(CallId call) const {
   if (everyone_ == nullptr || models_.groups(call).replica == nullptr)
     return std::unique_ptr<EngineRanks>();
   const CallFrame frame = rows_.frame(call);
-  // Ops of all rounds are alike: one look at them, which have the shape of no deal.
+  // Ops of all rounds are alike: one look at them, which have the shape of no partition.
   VerifiedShapes& verified = verified_[{call, false, false}];
   if (verified.empty() && !change_) BRAID_TRY(verify_round_of(frame, self(), {1, 2, true, {1, 2}}));
-  verified.insert(DealShape());
+  verified.insert(PartitionShape());
   return std::unique_ptr<EngineRanks>(
       ReplicaRound::create(frame, self(), models_.groups(call), *everyone_, change_));
 }

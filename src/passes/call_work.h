@@ -32,10 +32,10 @@ class CallWork {
         needs_(needs),
         change_(std::move(change)) {}
 
-  // Of a call that this rank takes part in, and a deal of its samples, which must outlive the work.
-  // Errors: ops of the ranks that do not fit each other.
-  Result<TrainWork> training(CallId call, const Deal& deal) const;
-  Result<InferWork> inference(CallId call, const Deal& deal,
+  // Of a call that this rank takes part in, and a partition of its samples, which must outlive the
+  // work. Errors: ops of the ranks that do not fit each other.
+  Result<TrainWork> training(CallId call, const Partition& partition) const;
+  Result<InferWork> inference(CallId call, const Partition& partition,
                               SamplePart part = SamplePart::kAll) const;
   // Null where this rank generates alone.
   Result<std::unique_ptr<EngineRanks>> generation(CallId call) const;
@@ -45,7 +45,7 @@ class CallWork {
     return DeviceId{everyone_ == nullptr ? 0 : static_cast<int>(everyone_->index())};
   }
 
-  Result<Expansion> ops_of(const CallFrame& frame, const Deal& deal, bool woven) const;
+  Result<Expansion> ops_of(const CallFrame& frame, const Partition& partition, bool fused) const;
 
   const Program& program_;
   RankModels& models_;
@@ -53,7 +53,7 @@ class CallWork {
   Communicator* everyone_;
   NeedsOfCalls& needs_;
   const ChangeOps change_;
-  // Lists that need no second look: by call, whether its passes are woven with another's, and
+  // Lists that need no second look: by call, whether its passes are fused with another's, and
   // whether they are those of its early part.
   mutable std::map<std::tuple<CallId, bool, bool>, VerifiedShapes> verified_;
 };

@@ -32,7 +32,7 @@ std::map<size_t, double> by_row(const InferredRows& inferred) {
 }
 
 Rows Inference::rows_of_batch(int32_t index) const {
-  return rows_of(work_.deal->minibatches[0].micro_batches[work_.ops.at.dp_rank][index]);
+  return rows_of(work_.partition->minibatches[0].micro_batches[work_.ops.at.dp_rank][index]);
 }
 
 Result<TokenBatch> Inference::tokens(int32_t index) {
@@ -64,7 +64,7 @@ void Inference::abandon() {
 }
 
 Result<bool> Inference::reserve(const InferWork& work) {
-  return finds_memory(*work.needs, *work.deal, work.ops, 0, work.model->options().device,
+  return finds_memory(*work.needs, *work.partition, work.ops, 0, work.model->options().device,
                       work.agrees);
 }
 
@@ -80,13 +80,13 @@ Result<InferredRows> Inference::run(InferWork work, const SampleStore& store) {
   abandon();  // what a failed call left
   work_ = std::move(work);
   store_ = &store;
-  const auto& shares = work_.deal->minibatches[0].micro_batches;
+  const auto& shares = work_.partition->minibatches[0].micro_batches;
   work_.model->keep_packed(work_.keeps_packed && shares[work_.ops.at.dp_rank].size() > 1);
   TransferCheck check(work_.frame, *work_.model, work_.sums_gradients);
   ModelPass pass(*work_.model, work_.everyone, work_.weights);
   if (free_tensor_bytes(work_.model->options().device))
     pass.measure(*work_.needs, [&](int32_t micro_batch) {
-      return micro_batch_tokens(*work_.deal, work_.ops, 0, micro_batch);
+      return micro_batch_tokens(*work_.partition, work_.ops, 0, micro_batch);
     });
   InferredRows out;
   {

@@ -11,7 +11,7 @@
 
 #include "nn/model.h"
 #include "passes/model_pass.h"
-#include "program/deal.h"
+#include "program/partition.h"
 #include "samples/response_rows.h"
 #include "samples/sample_store.h"
 
@@ -34,7 +34,7 @@ struct InferWork {
   const Call* call = nullptr;
   Model* model = nullptr;
   Inferred what = Inferred::kLogprobs;
-  const Deal* deal = nullptr;
+  const Partition* partition = nullptr;
   CallFrame frame;
   bool sums_gradients = false;  // the model has gradients that ranks sum, in other calls
   Expansion ops;

@@ -1,8 +1,8 @@
 // Executes the forwards, backwards and messages of a call's ops (program/op.h) on one rank: what
-// enters and leaves this rank's runs of layers, and in which order. What stands at the ends of the
-// model, tokens and losses, is the call's own: PassEnds. Sends run beside what follows; receives
-// and computation follow the list. A micro-batch without samples, which fills a schedule up, passes
-// nothing: all ranks know it from the deal.
+// enters and leaves this rank's virtual pipeline stages, and in which order. What stands at the
+// ends of the model, tokens and losses, is the call's own: PassEnds. Sends run beside what follows;
+// receives and computation follow the list. A micro-batch without samples, which fills a schedule
+// up, passes nothing: all ranks know it from the partition.
 //
 // A rank whose memory runs out in an op drops what it holds of the pass and goes on with zeros: it
 // sends, receives and sums with the others as its list says, and computes nothing more. What the

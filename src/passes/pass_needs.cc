@@ -61,9 +61,9 @@ int64_t PassNeeds::declared(const Expansion& ops, int32_t minibatch,
   return most;
 }
 
-int64_t micro_batch_tokens(const Deal& deal, const Expansion& ops, int32_t minibatch,
+int64_t micro_batch_tokens(const Partition& partition, const Expansion& ops, int32_t minibatch,
                            int32_t micro_batch) {
-  return deal.minibatches[minibatch].tokens[ops.at.dp_rank][micro_batch];
+  return partition.minibatches[minibatch].tokens[ops.at.dp_rank][micro_batch];
 }
 
 Result<bool> finds_bytes(int64_t declared, at::Device device, Communicator* group) {
@@ -73,11 +73,11 @@ Result<bool> finds_bytes(int64_t declared, at::Device device, Communicator* grou
   return !lacks;
 }
 
-Result<bool> finds_memory(const PassNeeds& needs, const Deal& deal, const Expansion& ops,
+Result<bool> finds_memory(const PassNeeds& needs, const Partition& partition, const Expansion& ops,
                           int32_t minibatch, at::Device device, Communicator* group) {
   if (!free_tensor_bytes(device)) return true;
   const int64_t declared = needs.declared(ops, minibatch, [&](int32_t micro_batch) {
-    return micro_batch_tokens(deal, ops, minibatch, micro_batch);
+    return micro_batch_tokens(partition, ops, minibatch, micro_batch);
   });
   return finds_bytes(declared, device, group);
 }

@@ -11,8 +11,8 @@
 
 #include "base/status.h"
 #include "comm/communicator.h"
-#include "program/deal.h"
 #include "program/op.h"
+#include "program/partition.h"
 
 namespace braid::inline passes {
 
@@ -53,7 +53,7 @@ class PassNeeds {
 using NeedsOfCalls = std::map<CallId, PassNeeds>;
 
 // Tokens of a micro-batch of the rank that the ops are of.
-int64_t micro_batch_tokens(const Deal& deal, const Expansion& ops, int32_t minibatch,
+int64_t micro_batch_tokens(const Partition& partition, const Expansion& ops, int32_t minibatch,
                            int32_t micro_batch);
 
 // What the ops of a list hold by what was measured, one after another.
@@ -83,7 +83,7 @@ Result<bool> finds_bytes(int64_t declared, at::Device device, Communicator* grou
 
 // Whether a mini-batch finds the memory that its ops declare, on all ranks of the group (null: this
 // one alone), which decide it together; true where nobody knows what is free or needed.
-Result<bool> finds_memory(const PassNeeds& needs, const Deal& deal, const Expansion& ops,
+Result<bool> finds_memory(const PassNeeds& needs, const Partition& partition, const Expansion& ops,
                           int32_t minibatch, at::Device device, Communicator* group);
 
 }  // namespace braid::inline passes

@@ -22,9 +22,9 @@ RolloutConfig without_tokenizer(RolloutConfig rollout) {
   return rollout;
 }
 
-const MiniBatch& largest(const Deal& deal) {
+const MiniBatch& largest(const Partition& partition) {
   return *std::max_element(
-      deal.minibatches.begin(), deal.minibatches.end(),
+      partition.minibatches.begin(), partition.minibatches.end(),
       [](const MiniBatch& a, const MiniBatch& b) { return most_tokens(a) < most_tokens(b); });
 }
 
@@ -84,8 +84,8 @@ Status Rehearsal::run() {
 Status Rehearsal::execute(const Instruction& instruction) {
   const Call& call = program_.graph.calls[instruction.call.value];
   if (instruction.kind == OpKind::kPasses && instruction.detail >= 0)
-    return run_woven(program_.fused[instruction.detail]);
-  if (!stands_between_calls(instruction.kind) && is_woven(instruction.call)) return ok_status();
+    return run_fused(program_.fused[instruction.detail]);
+  if (!stands_between_calls(instruction.kind) && is_fused(instruction.call)) return ok_status();
   switch (instruction.kind) {
     case OpKind::kCall:
       return run_call(call);
@@ -196,9 +196,9 @@ Status Rehearsal::put_responses(int64_t tokens) {
   return put_fields(FieldShape::kPerToken, static_cast<int64_t>(rows.size()) * tokens);
 }
 
-// The deal with the longest micro-batch of the call: with a budget of tokens that is not always the
-// one of the longest samples, several of which may leave much of it free.
-Status Rehearsal::deal_longest(const Call& call) {
+// The partition with the longest micro-batch of the call: with a budget of tokens that is not
+// always the one of the longest samples, several of which may leave much of it free.
+Status Rehearsal::partition_longest(const Call& call) {
   const CallId id = id_of(call);
   const int64_t longest = config_.rollout.max_response_length;
   BRAID_TRY(begin_samples());
@@ -207,20 +207,20 @@ Status Rehearsal::deal_longest(const Call& call) {
     const int64_t tokens = std::max<int64_t>(1, longest * share / kLengthsTried);
     store_.set_lens_of(call, std::vector<int64_t>(store_.size(), tokens));
     rows_.forget();
-    const int64_t found = most_tokens(largest(rows_.deal(id, 0)));
+    const int64_t found = most_tokens(largest(rows_.partition(id, 0)));
     if (found > most) best = tokens, most = found;
   }
   BRAID_TRY(begin_samples());
   BRAID_TRY(put_responses(best));
-  const Deal& all = rows_.deal(id, 0);
-  deal_ = {{largest(all)}, all.owned};
+  const Partition& all = rows_.partition(id, 0);
+  partition_ = {{largest(all)}, all.owned};
   // Stages of a pipeline hold several micro-batches at once.
-  if (rows_.frame(id).where->strategy.pp == 1) keep_longest(&deal_.minibatches[0]);
+  if (rows_.frame(id).where->strategy.pp == 1) keep_longest(&partition_.minibatches[0]);
   return ok_status();
 }
 
 std::string Rehearsal::micro_batch_text() const {
-  return cat("its longest micro-batch, ", most_tokens(deal_.minibatches[0]), " tokens");
+  return cat("its longest micro-batch, ", most_tokens(partition_.minibatches[0]), " tokens");
 }
 
 void Rehearsal::note_shortage(const std::string& detail) {
@@ -231,9 +231,9 @@ Status Rehearsal::run_call(const Call& call) {
   const bool loaded = models_.roles().count(call.role.value) > 0;  // rewards may not be asked
   const bool computes = call.kind == CallKind::kInfer || call.kind == CallKind::kReward;
   if (!computes || !loaded) return ok_status();
-  BRAID_TRY(deal_longest(call));
+  BRAID_TRY(partition_longest(call));
   at_ = cat("call ", call.name, ", ", micro_batch_text());
-  BRAID_ASSIGN(InferWork work, work_.inference(id_of(call), deal_));
+  BRAID_ASSIGN(InferWork work, work_.inference(id_of(call), partition_));
   const PeakMeter meter(work.model->options().device);
   BRAID_ASSIGN(const InferredRows done, inference_.run(std::move(work), store_));
   activation_bytes_ = std::max(activation_bytes_, meter.most_bytes());
@@ -242,20 +242,20 @@ Status Rehearsal::run_call(const Call& call) {
 }
 
 Status Rehearsal::open_training(const Call& call) {
-  BRAID_TRY(deal_longest(call));
+  BRAID_TRY(partition_longest(call));
   at_ = cat("call ", call.name, ", ", micro_batch_text());
-  BRAID_ASSIGN(TrainWork work, work_.training(id_of(call), deal_));
+  BRAID_ASSIGN(TrainWork work, work_.training(id_of(call), partition_));
   training_.begin(call, std::move(work), config_.critic.warmup_steps);
   return ok_status();
 }
 
-bool Rehearsal::is_woven(CallId call) const {
+bool Rehearsal::is_fused(CallId call) const {
   return std::any_of(program_.fused.begin(), program_.fused.end(), [&](const FusedCalls& fused) {
     return fused.calls[0] == call || fused.calls[1] == call;
   });
 }
 
-Status Rehearsal::run_woven(const FusedCalls& fused) {
+Status Rehearsal::run_fused(const FusedCalls& fused) {
   for (const CallId id : fused.calls) {
     const Call& call = program_.graph.calls[id.value];
     BRAID_TRY(open_training(call));

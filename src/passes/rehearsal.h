@@ -2,7 +2,7 @@
 // micro-batch that may occur (of a pipeline all those of a mini-batch), forward and backward, and
 // the whole KV cache with a round of generation over it,
 // and room for what an update takes; all beside the copies that frozen roles will get. It executes
-// the program's list with samples of its own, two calls whose passes are woven one after the other,
+// the program's list with samples of its own, two calls whose passes are fused one after the other,
 // as a step does where memory is short, and changes nothing that lasts: weights, optimizers,
 // positions and random numbers are as before, gradients are zero. Not thread-safe.
 #pragma once
@@ -61,8 +61,8 @@ class Rehearsal : public Executor {
   Status round(const Call& call);
   Status open_training(const Call& call);
   Status run_passes(const Call& call);
-  Status run_woven(const FusedCalls& fused);
-  bool is_woven(CallId call) const;
+  Status run_fused(const FusedCalls& fused);
+  bool is_fused(CallId call) const;
   Status update(const Call& call);
   Status reallocate(int32_t entry);
   int64_t rank() const { return everyone_ == nullptr ? 0 : everyone_->index(); }
@@ -70,7 +70,7 @@ class Rehearsal : public Executor {
   Status begin_samples();
   Status put_fields(FieldShape shape, int64_t numbers);
   Status put_responses(int64_t tokens);
-  Status deal_longest(const Call& call);
+  Status partition_longest(const Call& call);
   at::Tensor take(int64_t bytes);
   std::string micro_batch_text() const;
   void note_shortage(const std::string& detail);
@@ -92,7 +92,7 @@ class Rehearsal : public Executor {
   Inference inference_;
   Training training_;
   int64_t prompt_tokens_ = 1;
-  Deal deal_;  // of the open call
+  Partition partition_;  // of the open call
   Shortage shortage_;
   std::string at_;
   int64_t activation_bytes_ = 0, cache_bytes_ = 0;

@@ -56,7 +56,7 @@ void Training::begin(const Call& call, TrainWork work, int64_t step) {
   ran_out_ = repeats_ = false;
   open_.reset();
   held_ = {};
-  stopped_ = step < idle_steps() || work_.deal->minibatches.empty();
+  stopped_ = step < idle_steps() || work_.partition->minibatches.empty();
   call_metrics_.clear();
   losses_.clear();
   packed_.clear();
@@ -92,7 +92,7 @@ void Training::recut(TrainWork work) {
 
 Result<bool> Training::reserve() {
   if (done()) return true;
-  return finds_memory(*work_.needs, *work_.deal, work_.ops, cursor_.minibatch(),
+  return finds_memory(*work_.needs, *work_.partition, work_.ops, cursor_.minibatch(),
                       model().options().device, work_.groups.call);
 }
 
@@ -133,7 +133,7 @@ Status Training::open_update() {
   refusal_.clear();
   retried_ = false;
   norm_.reset();
-  const DealTotals& totals = minibatch().totals;
+  const LossTotals& totals = minibatch().totals;
   denominators_ = {static_cast<double>(totals.tokens), static_cast<double>(totals.samples),
                    static_cast<double>(totals.groups)};
   if (contains(call_->reads, "preferred"))
@@ -163,11 +163,11 @@ bool Training::each_backward() const {
 // replicas have other orders.
 bool Training::reduces_in(size_t left) const {
   if (each_backward()) return true;
-  const bool waits = work_.woven && role().gradients && role().gradients->sharded();
+  const bool waits = work_.fused && role().gradients && role().gradients->sharded();
   return left == 0 && role().gradients && !sums_parts() && !waits;
 }
 
-// Of several runs of layers a backward adds to the gradients of one alone.
+// Of several virtual pipeline stages a backward adds to the gradients of one alone.
 void Training::begin_reduced(const Op& backward) {
   const auto range = static_cast<size_t>(backward.body);
   role().gradients->reduced_backward_follows(

@@ -17,9 +17,9 @@
 #include "passes/model_pass.h"
 #include "passes/transfer_check.h"
 #include "plan/make_problem.h"
-#include "program/deal.h"
 #include "program/expand.h"
 #include "program/op_cursor.h"
+#include "program/partition.h"
 #include "samples/call_groups.h"
 #include "samples/offending_batch.h"
 #include "samples/response_rows.h"
@@ -47,7 +47,7 @@ struct TrainedSoFar {
 // What a train call executes on this rank.
 struct TrainWork {
   ModelInstance* role = nullptr;  // the home copy's
-  const Deal* deal = nullptr;
+  const Partition* partition = nullptr;
   CallFrame frame;
   Expansion ops;
   CallGroups groups;
@@ -56,7 +56,7 @@ struct TrainWork {
   bool keeps_packed = true;
   PassNeeds* needs = nullptr;  // of the call
   // Another call's passes come between its own, and it is the second of the two.
-  bool woven = false, second = false;
+  bool fused = false, second = false;
 };
 
 class Training : private PassEnds {
@@ -103,7 +103,7 @@ class Training : private PassEnds {
   Status begin_passes();
   Status run_pass(const ScheduleOp& pass);
   Status end_passes();
-  bool woven() const { return work_.woven; }
+  bool fused() const { return work_.fused; }
   // What the next mini-batch's passes will hold. REQUIRES: not done().
   DeclaredPasses declared_passes() const;
   // Since begin(): what passes have held at most, and of one micro-batch.
@@ -136,7 +136,7 @@ class Training : private PassEnds {
  private:
   ModelInstance& role() const { return *work_.role; }
   Model& model() const { return *work_.role->model; }
-  const MiniBatch& minibatch() const { return work_.deal->minibatches[open_minibatch()]; }
+  const MiniBatch& minibatch() const { return work_.partition->minibatches[open_minibatch()]; }
   const SampleRows& micro_batch(int32_t index) const {
     return minibatch().micro_batches[work_.ops.at.dp_rank][index];
   }
@@ -144,7 +144,7 @@ class Training : private PassEnds {
   int64_t idle_steps() const;
   Rows own_rows() const;
   int64_t tokens_of(int32_t micro_batch) const {
-    return micro_batch_tokens(*work_.deal, work_.ops, cursor_.minibatch(), micro_batch);
+    return micro_batch_tokens(*work_.partition, work_.ops, cursor_.minibatch(), micro_batch);
   }
   // Whether this rank's losses are the ones that metrics count: all ranks of a stage have equal
   // ones.

@@ -75,13 +75,13 @@ std::unique_ptr<Passes> run_passes(World& world, const PassCase& test) {
   const std::unique_ptr<Model> model = small_model(test.family, options);
   const TestBatch batch = make_batch(spec, 3);
   out->rows = batch.tokens.tokens_T.size(0);
-  Deal deal;
-  MiniBatch& minibatch = deal.minibatches.emplace_back();
+  Partition partition;
+  MiniBatch& minibatch = partition.minibatches.emplace_back();
   minibatch.micro_batches.resize(1);
   minibatch.micro_batches[0].push_back(SampleRows{0});
   minibatch.tokens.resize(1);
   minibatch.tokens[0].push_back(out->rows);
-  out->ops = expand(out->frame(), DeviceId{static_cast<int>(world.global_rank())}, deal);
+  out->ops = expand(out->frame(), DeviceId{static_cast<int>(world.global_rank())}, partition);
   const TransferWatch watch(&out->sent);
   const at::Tensor hidden = model->forward(batch.tokens, nullptr);
   loss_of(*model, hidden, batch, false).loss.backward();

@@ -59,7 +59,7 @@ TEST(Executable, DevicesInAnyOrderAre) {
   EXPECT_EQ(check_executable(plan, graph).message(), "");
 }
 
-TEST(Executable, StatesOnTheHostWovenSchedulesAndStalenessAreButNotTheLastTwoTogether) {
+TEST(Executable, StatesOnTheHostFusedSchedulesAndStalenessAreButNotTheLastTwoTogether) {
   const Graph graph = ppo_graph(AlgorithmOptions());
   ExecutionPlan plan = plan_of(graph);
   plan.roles.push_back({RoleId{"reference"}, Residency::kHost});

@@ -16,8 +16,8 @@
 
 namespace braid::inline plan {
 
-// What the backward pass computes again instead of keeping it (Korthikanti et al., arXiv
-// 2205.05198).
+// Activation checkpointing: what the backward pass computes again instead of keeping it
+// (Korthikanti et al., arXiv 2205.05198).
 enum class Recompute { kNone, kSelective, kFull };
 
 // The order of forwards and backwards over pipeline stages (schedule/schedule.h).
@@ -35,9 +35,9 @@ struct Strategy {
   int tp = 1;
   int pp = 1;
   int cp = 1;          // devices that share the tokens of each sequence; train and infer
-  int ep = 1;          // parts that the routed experts of a layer are dealt into
+  int ep = 1;          // parts that the routed experts of a layer are partitioned into
   int expert_tp = 0;   // devices that share one expert; 0 = tp
-  int interleave = 1;  // model chunks of one pipeline stage
+  int interleave = 1;  // virtual pipeline stages of one stage
   bool sequence_parallel = false;  // needs tp > 1
   int zero_stage = 0;  // train: 0..3 over dp; infer: 0 or 3 (weights gathered layer by layer)
   int zero_ranks = 0;  // of dp x cp, that share what ZeRO shards (hybrid sharding); 0 = all
@@ -50,7 +50,7 @@ struct Strategy {
   PipelineOrder schedule = PipelineOrder::kOneForwardOneBackward;  // train, pp > 1
   // Layers of each of the pp * interleave parts, in the model's order; empty = even runs.
   std::vector<int64_t> stage_layers = {};
-  std::optional<Precision> precision;  // of the call's products and weights; absent = the role's
+  std::optional<Precision> precision;  // of the call's GEMMs and weights; absent = the role's
   friend bool operator==(const Strategy&, const Strategy&) = default;
 };
 // Devices that hold or share the same dense parameters of a stage.
@@ -100,7 +100,7 @@ inline constexpr int64_t kAutoMigration = -1;
 
 // Fused schedules (program/fused.h), and a generation that is handed over (program/hand_over.h).
 struct Fusion {
-  bool train_schedules = false;       // weave the pipelines of two train calls
+  bool train_schedules = false;       // fuse the pipelines of two train calls
   int64_t migrate_below_samples = 0;  // hand it over when at most so many are left; 0: off
   int64_t seed = 1, units = 16;       // of the search for the order (fuse/fuse.h)
   // Replicas go on with at most so many each; 0: with as many as each had at the begin.

@@ -249,7 +249,7 @@ TEST(Validate, FusionOfSchedulesNeedsTwoTrainingCallsThatShareDevices) {
   const PlanningProblem grpo = make_test_problem({.algorithm = "grpo"});
   ExecutionPlan plan = uniform_plan(grpo, 8, 1, 1);
   plan.fusion.train_schedules = true;
-  EXPECT_THAT(validate(plan, grpo).message(), HasSubstr("weaves two training calls"));
+  EXPECT_THAT(validate(plan, grpo).message(), HasSubstr("fuses two training calls"));
   const PlanningProblem ppo = make_test_problem();
   plan = uniform_plan(ppo, 8, 1, 1);
   plan.fusion.train_schedules = true;

@@ -50,7 +50,7 @@ std::string call_words(const CallPlan& call) {
                         s.sequence_parallel ? ", sequence parallel)" : ")"));
   add_pipeline(s, &parts);
   if (s.cp > 1) parts.push_back(cat("sequences are split over ", s.cp, " devices"));
-  if (s.ep > 1) parts.push_back(cat("experts are dealt over ", s.ep, " devices"));
+  if (s.ep > 1) parts.push_back(cat("experts are partitioned over ", s.ep, " devices"));
   add_sharding(s, &parts);
   add_batches(s, &parts);
   if (parts.empty()) parts.push_back("the whole model on each device");
@@ -74,7 +74,7 @@ std::vector<std::string> plan_words(const ExecutionPlan& plan) {
                         role.prefetch ? ", and come back beside the call before" : ""));
   }
   if (plan.fusion.train_schedules)
-    out.push_back("the passes of two train calls are woven into one order");
+    out.push_back("the passes of two train calls are fused into one schedule");
   if (plan.fusion.migrate_below_samples != 0)
     out.push_back(cat("the generation is handed over when at most ",
                       migration_text(plan.fusion.migrate_below_samples), " samples are left"));

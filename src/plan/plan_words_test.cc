@@ -43,7 +43,7 @@ TEST(PlanWords, SayHowPipelinesRun) {
                 "update_actor on devices 0-1: the layers are in 2 pipeline stages, forwards and "
                 "backwards in turn (1F1B); 4 micro-batches; the backward computes activations "
                 "again (gradient checkpointing)",
-                "the passes of two train calls are woven into one order"}));
+                "the passes of two train calls are fused into one schedule"}));
 }
 
 }  // namespace

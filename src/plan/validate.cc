@@ -190,7 +190,7 @@ Status check_experts(const CallView& view) {
   const int64_t experts = view.size().experts;
   if (s.ep == 1 && expert_tp(s) == s.tp) return ok_status();
   if (experts == 0)
-    return invalid_input(cat("ep and expert_tp deal out experts, and ", view.call.role,
+    return invalid_input(cat("ep and expert_tp partition experts, and ", view.call.role,
                              " has none; nearest legal values: ep 1 and expert_tp 0"));
   if (experts % s.ep != 0)
     return invalid_input(cat("ep ", s.ep, " must divide the ", experts, " experts of ",
@@ -336,7 +336,7 @@ Status check_roles(const ExecutionPlan& plan, const PlanningProblem& problem) {
   return ok_status();
 }
 
-// What an order of passes that is made before lengths are known can weave.
+// What an order of passes that is made before lengths are known can fuse.
 Status check_fused_call(const CallPlan& call) {
   const Strategy& s = call.strategy;
   const auto refused = [&](const std::string& what) {
@@ -352,7 +352,7 @@ Status check_fused_call(const CallPlan& call) {
                        "orders; nearest legal value: zero 1"));
   if (s.ep > 1) return refused("experts exchange tokens inside of passes; set ep 1");
   if (s.schedule != PipelineOrder::kOneForwardOneBackward)
-    return refused("the woven order takes the place of schedule gpipe; leave it out");
+    return refused("the fused order takes the place of schedule gpipe; leave it out");
   return ok_status();
 }
 
@@ -375,7 +375,7 @@ Status check_train_schedules(const ExecutionPlan& plan, const PlanningProblem& p
   for (const Call& call : problem.graph.calls)
     if (call.kind == CallKind::kTrainStep) trains.push_back(call.name);
   if (trains.size() < 2 || trains.size() % 2 != 0)
-    return invalid_input(cat("fusion.train_schedules: weaves two training calls, and graph ",
+    return invalid_input(cat("fusion.train_schedules: fuses two training calls, and graph ",
                              problem.graph.name, " has ", trains.size(),
                              "; nearest legal value: false"));
   for (size_t i = 0; i < trains.size(); i += 2)

@@ -17,18 +17,18 @@ double soft_max(double a, double b) { return std::pow(std::pow(a, 4) + std::pow(
 
 double hbm_rate(const DeviceModel& device) { return device.gpu.hbm_gbytes_per_s * 1e9; }
 
-// Activations stay in 16 bit under narrower products.
+// Activations stay in 16 bit under narrower GEMMs.
 double activation_bytes(const DeviceModel& device) {
   return std::max(2.0, precision_bytes(device.precision));
 }
 
-// The peak of what stays in 16 bit under narrower products, operations per second.
+// The peak of what stays in 16 bit under narrower GEMMs, operations per second.
 double wide_peak(const DeviceModel& device) {
   const Precision wide = device.precision == Precision::kF32 ? Precision::kF32 : Precision::kBf16;
   return peak_flops(device.gpu, wide).value();
 }
 
-// Operations per second of products with a narrowest weight dimension `width` and `rows` rows of
+// Operations per second of GEMMs with a narrowest weight dimension `width` and `rows` rows of
 // activations.
 double matmul_rate(const DeviceModel& device, Precision precision, double width, double rows) {
   const Efficiency& e = device.efficiency;
@@ -54,13 +54,13 @@ double stream_rate(const DeviceModel& device) {
 
 // The parts of a forward pass, in seconds.
 struct PassTime {
-  double products = 0;
+  double gemms = 0;
   double scores = 0;
   double streams = 0;
   double host = 0;
 };
 
-double expert_products_s(const ModelSize& model, const LayerPass& pass, const DeviceModel& device) {
+double expert_gemms_s(const ModelSize& model, const LayerPass& pass, const DeviceModel& device) {
   const Efficiency& e = device.efficiency;
   const double routed = pass.tokens * model.top_k;
   const double per_expert = routed * pass.ep / std::max<double>(model.experts, 1);
@@ -71,8 +71,8 @@ double expert_products_s(const ModelSize& model, const LayerPass& pass, const De
   return flops / pass.tp / rate;
 }
 
-double mlp_products_s(const ModelSize& model, const LayerPass& pass, const DeviceModel& device) {
-  if (pass.kind == LayerKind::kMoe) return expert_products_s(model, pass, device);
+double mlp_gemms_s(const ModelSize& model, const LayerPass& pass, const DeviceModel& device) {
+  if (pass.kind == LayerKind::kMoe) return expert_gemms_s(model, pass, device);
   const double width =
       std::min<double>(model.hidden, static_cast<double>(model.intermediate) / pass.tp);
   return dense_mlp_flops(model) * pass.tokens / pass.tp /
@@ -100,9 +100,9 @@ PassTime pass_time(const ModelSize& model, const LayerPass& pass, const DeviceMo
   const Efficiency& e = device.efficiency;
   PassTime time;
   const double width = std::min<double>(model.hidden, attention_width(model) / pass.tp);
-  time.products = attention_linear_flops(model) * pass.tokens / pass.tp /
-                      matmul_rate(device, device.precision, width, pass.tokens) +
-                  mlp_products_s(model, pass, device);
+  time.gemms = attention_linear_flops(model) * pass.tokens / pass.tp /
+                   matmul_rate(device, device.precision, width, pass.tokens) +
+               mlp_gemms_s(model, pass, device);
   time.scores = attention_score_flops(model, pass.context) * pass.tokens / pass.tp /
                 score_rate(model, device);
   time.streams = stream_bytes(model, pass, device) / stream_rate(device);
@@ -124,7 +124,7 @@ std::optional<double> measured(ProfileOp op, const ModelSize& model, const Profi
                           {op, layer_shape(model), work.tp, work.tokens, work.context, 0});
 }
 
-double head_products_s(const ModelSize& model, double tokens, int tp, const DeviceModel& device) {
+double head_gemms_s(const ModelSize& model, double tokens, int tp, const DeviceModel& device) {
   const double width = std::min<double>(model.hidden, static_cast<double>(model.vocab) / tp);
   return device.efficiency.head_factor * head_flops(model) * tokens / tp /
          matmul_rate(device,
@@ -163,7 +163,7 @@ double decode_host_s(const ModelSize& model, const DecodeStep& step, const Effic
   return 1e-6 * (e.decode_host_us + e.decode_sequence_us * step.sequences + per_layer);
 }
 
-double product_peak(const DeviceModel& device) {
+double gemm_peak(const DeviceModel& device) {
   return peak_flops(device.gpu, device.precision).value();
 }
 
@@ -205,13 +205,13 @@ double layer_forward_s(const ModelSize& model, const LayerPass& pass, const Devi
           measured(ProfileOp::kLayerForward, model, {pass.tp, pass.tokens, pass.context}, device))
     return *time;
   const PassTime time = pass_time(model, pass, device);
-  return soft_max(time.products + time.scores + time.streams, time.host);
+  return soft_max(time.gemms + time.scores + time.streams, time.host);
 }
 
 double layer_backward_s(const ModelSize& model, const LayerPass& pass, const DeviceModel& device) {
   const PassTime time = pass_time(model, pass, device);
-  const auto roofline_s = [&](double products) {
-    return soft_max(products * time.products + kBackwardScores * time.scores + 2 * time.streams,
+  const auto roofline_s = [&](double gemms) {
+    return soft_max(gemms * time.gemms + kBackwardScores * time.scores + 2 * time.streams,
                     2 * time.host);
   };
   // Profiles measure a pass with weight gradients; without them it takes the roofline's share.
@@ -224,14 +224,14 @@ double layer_backward_s(const ModelSize& model, const LayerPass& pass, const Dev
 double head_forward_s(const ModelSize& model, double tokens, int tp, const DeviceModel& device) {
   if (const auto time = measured(ProfileOp::kHeadForward, model, {tp, tokens, 0}, device))
     return *time;
-  return head_products_s(model, tokens, tp, device);
+  return head_gemms_s(model, tokens, tp, device);
 }
 
 double head_backward_s(const ModelSize& model, double tokens, int tp, bool frozen,
                        const DeviceModel& device) {
   if (const auto whole = measured(ProfileOp::kHeadBackward, model, {tp, tokens, 0}, device))
     return *whole * (frozen ? 0.5 : 1);
-  return head_products_s(model, tokens, tp, device) * (frozen ? 1 : 2);
+  return head_gemms_s(model, tokens, tp, device) * (frozen ? 1 : 2);
 }
 
 double embedding_forward_s(const ModelSize& model, double tokens, const DeviceModel& device) {
@@ -295,8 +295,8 @@ double decode_step_s(const ModelSize& model, const DecodeStep& step, const Devic
   const double ranks = step.tp;
   const double weights = decode_weights(model, step, e) / ranks * step.weight_bytes /
                          (hbm_rate(device) * e.decode_weight_share);
-  const double products =
-      decode_flops(model) * step.sequences / ranks / (product_peak(device) * e.decode_matmul_share);
+  const double gemms =
+      decode_flops(model) * step.sequences / ranks / (gemm_peak(device) * e.decode_matmul_share);
   const double cached = mean_decode_context(model, step.context) * step.sequences;
   const auto kv_split = static_cast<double>(kv_cache_parts(model, step.tp));
   const double cache = cached * kv_bytes_per_token(model, step.kv_bytes) / kv_split /
@@ -304,7 +304,7 @@ double decode_step_s(const ModelSize& model, const DecodeStep& step, const Devic
   const double reduce_us = e.decode_reduce_us + (step.spans_domains ? e.decode_network_us : 0);
   const double reduces = step.tp > 1 ? 2 * model.layers * reduce_us * 1e-6 : 0;
   const double device_s =
-      soft_max(weights, products) + cache + model.layers * e.decode_layer_us * 1e-6 + reduces;
+      soft_max(weights, gemms) + cache + model.layers * e.decode_layer_us * 1e-6 + reduces;
   const double host = decode_host_s(model, step, e);
   return step.graphs ? device_s + host : soft_max(device_s, host);
 }
@@ -319,8 +319,7 @@ double prefill_s(const ModelSize& model, double tokens, double length, int tp,
   const double linear = (forward_flops_per_token(model, 0) - head_flops(model)) * tokens;
   const double scores =
       model.layers * attention_score_flops(model, mean_causal_context(model, length)) * tokens;
-  return (linear / (product_peak(device) * e.prefill_share) + scores / score_rate(model, device)) /
-         tp;
+  return (linear / (gemm_peak(device) * e.prefill_share) + scores / score_rate(model, device)) / tp;
 }
 
 }  // namespace braid::inline pricing

@@ -1,6 +1,6 @@
 // Prices of computation on one device: passes of a layer and of the head, the
-// optimizer step, one decode step. A roofline: matrix products at a calibrated share of the peak
-// that falls with narrow shapes, score products at their own share, activations at a share of the
+// optimizer step, one decode step. A roofline: GEMMs at a calibrated share of the peak
+// that falls with narrow shapes, score GEMMs at their own share, activations at a share of the
 // memory bandwidth, and never faster than the host can launch. Where a profile covers an operation,
 // its measured time is the price. Pure functions; thread-safe.
 // Formulas and sources: docs/cost_model.md.
@@ -19,7 +19,7 @@ namespace braid::inline pricing {
 // A device with what software reaches of it. The profile, where given, outlives the value.
 struct DeviceModel {
   GpuSpec gpu;
-  Precision precision = Precision::kBf16;  // of matrix products; where narrower, scores, head and
+  Precision precision = Precision::kBf16;  // of GEMMs; where narrower, scores, head and
                                            // activations stay in 16 bit
   Efficiency efficiency;
   const Profile* profile = nullptr;
@@ -48,9 +48,9 @@ struct LayerPass {
 
 // Seconds of one forward pass without communication.
 double layer_forward_s(const ModelSize& model, const LayerPass& pass, const DeviceModel& device);
-// Seconds of the backward pass: twice the products, 2.5 times the scores (FlashAttention-2, arXiv
-// 2307.08691, section 3.1: five products against two), twice the activations; frozen weights need
-// half of the products.
+// Seconds of the backward pass: twice the GEMMs, 2.5 times the scores (FlashAttention-2, arXiv
+// 2307.08691, section 3.1: five GEMMs against two), twice the activations; frozen weights need
+// half of the GEMMs.
 double layer_backward_s(const ModelSize& model, const LayerPass& pass, const DeviceModel& device);
 // Output head with loss, forward and backward.
 double head_forward_s(const ModelSize& model, double tokens, int tp, const DeviceModel& device);
@@ -97,7 +97,7 @@ struct DecodeStep {
 };
 // Seconds of one decode step through all layers and the head, tensor-parallel latency and host time
 // included: weights at decode_weight_share and cache at decode_kv_share of the memory bandwidth, or
-// the products where the batch is large.
+// the GEMMs where the batch is large.
 double decode_step_s(const ModelSize& model, const DecodeStep& step, const DeviceModel& device);
 // Seconds to process `tokens` prompt tokens of sequences of `length`.
 double prefill_s(const ModelSize& model, double tokens, double length, int tp,

@@ -19,31 +19,31 @@ LayerPass toy_pass() {
 }
 
 // 2 operations per parameter and token at 100 TFLOP/s.
-constexpr double kProductsS = 2.0 * (196608 + 393216) * 1000 / 1e14;
+constexpr double kGemmsS = 2.0 * (196608 + 393216) * 1000 / 1e14;
 // Scores and values: 4 x width x context per token; heads of width 64 reach sqrt(1/2).
 const double kScoresS = 4.0 * 256 * 500 * 1000 / (std::sqrt(0.5) * 1e14);
 // The three MLP activations in 16 bit at 1000 GB/s.
 constexpr double kStreamsS = 3.0 * 512 * 1000 * 2 / 1e12;
 
-TEST(Layer, ForwardIsProductsScoresAndStreams) {
+TEST(Layer, ForwardIsGemmsScoresAndStreams) {
   EXPECT_NEAR(layer_forward_s(toy_model(), toy_pass(), toy_device()),
-              kProductsS + kScoresS + kStreamsS, 1e-12);
+              kGemmsS + kScoresS + kStreamsS, 1e-12);
 }
 
-TEST(Layer, BackwardIsTwiceTheProductsAndFiveProductsOfScores) {
+TEST(Layer, BackwardIsTwiceTheGemmsAndFiveGemmsOfScores) {
   EXPECT_NEAR(layer_backward_s(toy_model(), toy_pass(), toy_device()),
-              2 * kProductsS + 2.5 * kScoresS + 2 * kStreamsS, 1e-12);
+              2 * kGemmsS + 2.5 * kScoresS + 2 * kStreamsS, 1e-12);
   LayerPass frozen = toy_pass();
   frozen.frozen = true;
   EXPECT_NEAR(layer_backward_s(toy_model(), frozen, toy_device()),
-              kProductsS + 2.5 * kScoresS + 2 * kStreamsS, 1e-12);
+              kGemmsS + 2.5 * kScoresS + 2 * kStreamsS, 1e-12);
 }
 
 TEST(Layer, TensorParallelismDividesWork) {
   LayerPass pass = toy_pass();
   pass.tp = 4;
   EXPECT_NEAR(layer_forward_s(toy_model(), pass, toy_device()),
-              (kProductsS + kScoresS + kStreamsS) / 4, 1e-12);
+              (kGemmsS + kScoresS + kStreamsS) / 4, 1e-12);
 }
 
 TEST(Layer, AdditionsReadTwoNumbersAndWriteOne) {
@@ -60,7 +60,7 @@ TEST(Layer, NarrowShapesReachLess) {
   // Narrowest width 256 for attention and the MLP, 1000 rows.
   const double slower = 1 + 100.0 * (1.0 / 256 + 1.0 / 1000);
   EXPECT_NEAR(layer_forward_s(toy_model(), toy_pass(), device),
-              kProductsS * slower + kScoresS + kStreamsS, 1e-12);
+              kGemmsS * slower + kScoresS + kStreamsS, 1e-12);
 }
 
 TEST(Layer, NeverFasterThanTheHostLaunches) {
@@ -78,10 +78,10 @@ TEST(Layer, SinglePrecisionHalvesTheRateAndDoublesTheBytes) {
   DeviceModel device = toy_device();
   device.precision = Precision::kF32;
   EXPECT_NEAR(layer_forward_s(toy_model(), toy_pass(), device),
-              2 * (kProductsS + kScoresS + kStreamsS), 1e-12);
+              2 * (kGemmsS + kScoresS + kStreamsS), 1e-12);
   device.gpu.architecture = "cpu";  // its one peak is that of single precision
-  EXPECT_NEAR(layer_forward_s(toy_model(), toy_pass(), device),
-              kProductsS + kScoresS + 2 * kStreamsS, 1e-12);
+  EXPECT_NEAR(layer_forward_s(toy_model(), toy_pass(), device), kGemmsS + kScoresS + 2 * kStreamsS,
+              1e-12);
 }
 
 TEST(Layer, ExpertsComputeRoutedTokens) {
@@ -143,7 +143,7 @@ TEST(Layer, AProfileReplacesTheRoofline) {
                    layer_forward_s(other, pass, toy_device()));
 }
 
-// A profile measures passes with weight gradients; frozen weights need half of the products.
+// A profile measures passes with weight gradients; frozen weights need half of the GEMMs.
 TEST(Layer, FrozenWeightsTakeTheirShareOfAMeasuredBackward) {
   Profile profile;
   profile.layers = {{ProfileOp::kLayerBackward, layer_shape(toy_model()), 1, 100, 0, 0.5},
@@ -177,11 +177,11 @@ TEST(Exchange, AProfileReplacesTheFormula) {
 }
 
 TEST(Head, ForwardAndBackward) {
-  const double products = 2.0 * 256 * 1000 * 1000 / 1e14;
-  EXPECT_NEAR(head_forward_s(toy_model(), 1000, 1, toy_device()), products, 1e-15);
-  EXPECT_NEAR(head_backward_s(toy_model(), 1000, 1, false, toy_device()), 2 * products, 1e-15);
-  EXPECT_NEAR(head_backward_s(toy_model(), 1000, 1, true, toy_device()), products, 1e-15);
-  EXPECT_NEAR(head_forward_s(toy_model(), 1000, 4, toy_device()), products / 4, 1e-15);
+  const double gemms = 2.0 * 256 * 1000 * 1000 / 1e14;
+  EXPECT_NEAR(head_forward_s(toy_model(), 1000, 1, toy_device()), gemms, 1e-15);
+  EXPECT_NEAR(head_backward_s(toy_model(), 1000, 1, false, toy_device()), 2 * gemms, 1e-15);
+  EXPECT_NEAR(head_backward_s(toy_model(), 1000, 1, true, toy_device()), gemms, 1e-15);
+  EXPECT_NEAR(head_forward_s(toy_model(), 1000, 4, toy_device()), gemms / 4, 1e-15);
 }
 
 // Rows in and activations out; backward reads gradients and adds them to the table's rows.
@@ -213,9 +213,9 @@ DecodeStep toy_step() {
 
 TEST(Decode, WeightsPlusCache) {
   const double parameters = 4.0 * (196608 + 393216) + 256 * 1000;
-  const double weights = 2 * parameters / 1e12, products = 2 * parameters * 8 / 1e14;
+  const double weights = 2 * parameters / 1e12, gemms = 2 * parameters * 8 / 1e14;
   const double cache = 8.0 * 1000 * (4 * 2 * 2 * 64) * 2 / 1e12;
-  const double limit = std::pow(std::pow(weights, 4) + std::pow(products, 4), 0.25);
+  const double limit = std::pow(std::pow(weights, 4) + std::pow(gemms, 4), 0.25);
   EXPECT_NEAR(decode_step_s(toy_model(), toy_step(), toy_device()), limit + cache, 1e-12);
 }
 

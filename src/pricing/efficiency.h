@@ -30,7 +30,7 @@ struct Efficiency {
   double fp8_gain = 0;           // matmul_share in fp8 (of the fp8 peak) over that in bf16
   double fp4_gain = 0;           // the same for fp4
   double matmul_half_width = 0;  // width of a matrix at which multiplication reaches half its share
-  double attention_share = 0;    // score and value products, of the bf16 peak
+  double attention_share = 0;    // score and value GEMMs, of the bf16 peak
   double stream_passes =
       0;  // activations read or written per layer and hidden value, forward pass, in 16 bit
   double stream_share = 0;     // memory bandwidth of those passes
@@ -43,9 +43,9 @@ struct Efficiency {
   double lora_factor = 0;      // time of a pass with adapters over one without
   double rl_loss_factor = 0;   // time of a step with a policy loss over one with next-token loss
   double step_host_s = 0;      // fixed time per optimizer step
-  double head_factor = 0;      // time of output head and loss over that of its matrix product
+  double head_factor = 0;      // time of output head and loss over that of its GEMM
   // Mixture of experts.
-  double expert_share = 0;        // matmul_share of grouped expert products over dense ones
+  double expert_share = 0;        // matmul_share of grouped expert GEMMs over dense ones
   double expert_half_tokens = 0;  // tokens per local expert at which they reach half of that
   double router_passes = 0;       // activations moved per routed token and hidden value for routing
   double expert_loop_us = 0;      // host time per expert where an engine runs experts one by one

@@ -9,7 +9,8 @@
 
 namespace braid::inline pricing {
 
-// What a measurement says about recomputation; a plan always says it (plan/execution_plan.h).
+// What a measurement says about activation checkpointing; a plan always says it
+// (plan/execution_plan.h).
 enum class StatedRecompute { kNone, kSelective, kFull, kUnknown };
 
 struct TrainLayout {

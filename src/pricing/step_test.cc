@@ -67,8 +67,8 @@ TEST(TrainStep, BubbleIsThePipelinesFillAndDrain) {
   EXPECT_NEAR(plain.bubble_s / plain.compute_s, 3.0 / 8, 1e-9);  // (pp - 1) / micro-batches
   layout.pp = 2;
   layout.vpp = 2;
-  const TrainTime woven = train_step_time(toy_model(), layout, work, device);
-  EXPECT_NEAR(woven.bubble_s / woven.compute_s, 1.0 / 2 / 8, 1e-9);
+  const TrainTime fused = train_step_time(toy_model(), layout, work, device);
+  EXPECT_NEAR(fused.bubble_s / fused.compute_s, 1.0 / 2 / 8, 1e-9);
 }
 
 TEST(TrainStep, ShardedWeightsAreGatheredInEveryMicroBatch) {

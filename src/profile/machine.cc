@@ -61,7 +61,7 @@ MachineRates measure_rates(const ProfileBench& bench) {
   const bool host = bench.device.is_cpu();
   // Large enough to fill the device; on a processor what fits its time.
   const int64_t side = host ? 1536 : 8192, copied = host ? int64_t{1} << 25 : int64_t{1} << 28;
-  // A processor's products are in f32 whatever the model's type (the catalogue's convention).
+  // A processor's GEMMs are in f32 whatever the model's type (the catalogue's convention).
   const at::TensorOptions options =
       at::TensorOptions(host ? at::kFloat : bench.dtype).device(bench.device);
   const auto count = static_cast<double>(side), elements = static_cast<double>(copied);

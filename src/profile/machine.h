@@ -8,7 +8,7 @@ namespace braid::inline profile {
 
 // Rates that were measured on the device of a bench, in its precision.
 struct MachineRates {
-  double matmul_tflops = 0;           // a large product of matrices, 1e12 operations/s
+  double matmul_tflops = 0;           // a large GEMM, 1e12 operations/s
   double memory_gbytes_per_s = 0;     // a copy within the device, read and written
   double host_copy_gbytes_per_s = 0;  // from host memory to the device
 };

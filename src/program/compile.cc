@@ -232,7 +232,7 @@ class PlanCompiler {
     return true;
   }
 
-  // Weights that are prefetched come in runs of layers.
+  // Weights that are prefetched come a few layers at a time.
   void load(CallId id, const RoleId& role, bool optimizer, bool prefetch) {
     const int32_t copy = home_copy(role), state = state_index({role, optimizer});
     const ParamLayout layout = program_.copies[copy].layout;
@@ -348,8 +348,8 @@ class PlanCompiler {
         bodies.push_back(body_on(together[i], groups[i], device, part));
       append_body(device, bodies.size() == 1
                               ? std::move(bodies[0])
-                              : weave({bodies[0], bodies[1]},
-                                      place_in_pair(program_, together.front()).entry));
+                              : fuse_regions({bodies[0], bodies[1]},
+                                             place_in_pair(program_, together.front()).entry));
     }
     for (const CallId id : together)
       for (const RoleId& role : roles_of(id))

@@ -139,8 +139,8 @@ TEST(Compile, ReferencesThatMoveGetTheWeightsInTheirLayout) {
 }
 
 // Samples with random lengths.
-std::vector<DealSample> random_samples(const CallPlacement& where, RandomStream* random) {
-  std::vector<DealSample> out;
+std::vector<PartitionSample> random_samples(const CallPlacement& where, RandomStream* random) {
+  std::vector<PartitionSample> out;
   for (int64_t i = 0; i < where.samples; ++i)
     out.push_back({SampleId{i}, GroupId{i / 4}, 1 + static_cast<int64_t>(random->below(50)),
                    1 + static_cast<int64_t>(random->below(200))});
@@ -148,16 +148,16 @@ std::vector<DealSample> random_samples(const CallPlacement& where, RandomStream*
 }
 
 std::vector<SampleRows> rows_of_call(const Program& program, CallId id,
-                                     const std::vector<DealSample>& samples) {
+                                     const std::vector<PartitionSample>& samples) {
   const Call& call = program.graph.calls[id.value];
   const auto count = static_cast<int64_t>(samples.size());
   if (!uses_model(call) || call.kind == CallKind::kGenerate)
     return rows_by_rank(program, id, count, nullptr);
-  DealOptions options;
+  PartitionOptions options;
   options.trains = call.kind == CallKind::kTrainStep;
   options.minibatches = 2;
-  const Deal dealt = deal(samples, program.calls[id.value].strategy, options);
-  return rows_by_rank(program, id, count, &dealt);
+  const Partition partition = partition_samples(samples, program.calls[id.value].strategy, options);
+  return rows_by_rank(program, id, count, &partition);
 }
 
 using Holders = std::map<std::string, std::set<std::pair<int32_t, int32_t>>>;  // (rank, row)

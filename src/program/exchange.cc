@@ -142,12 +142,12 @@ std::vector<DeviceId> exchange_members(const Program& program, CallId producer, 
 }
 
 std::vector<SampleRows> rows_by_rank(const Program& program, CallId id, int64_t samples,
-                                     const Deal* deal) {
+                                     const Partition* partition) {
   const Call& call = program.graph.calls[id.value];
   const CallPlacement& where = program.calls[id.value];
   std::vector<SampleRows> owned;  // [dp rank]
-  if (call.kind == CallKind::kGenerate) owned = deal_requests(samples, where.strategy);
-  if (deal != nullptr) owned = deal->owned;
+  if (call.kind == CallKind::kGenerate) owned = partition_requests(samples, where.strategy);
+  if (partition != nullptr) owned = partition->owned;
   std::vector<SampleRows> out(program.ranks.size());
   for (size_t i = 0; i < where.mesh.devices.size(); ++i)
     out[where.mesh.devices[i].value] =

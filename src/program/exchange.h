@@ -15,7 +15,7 @@
 #include <string>
 #include <vector>
 
-#include "program/deal.h"
+#include "program/partition.h"
 #include "program/program.h"
 
 namespace braid::inline program {
@@ -44,11 +44,11 @@ CallId exchanged_after(const Graph& graph, const std::vector<int32_t>& shared, C
 // Ranks of both calls, ascending.
 std::vector<DeviceId> exchange_members(const Program& program, CallId producer, CallId consumer);
 
-// Rows that each rank works on in a call, [rank]: of `samples` rows, dealt as `deal` says where the
-// call passes samples through a model. Generation: the prompts of its replica. Calls without a
-// model: all rows on each of their ranks.
+// Rows that each rank works on in a call, [rank]: of `samples` rows, partitioned as `partition`
+// says where the call passes samples through a model. Generation: the prompts of its replica. Calls
+// without a model: all rows on each of their ranks.
 std::vector<SampleRows> rows_by_rank(const Program& program, CallId call, int64_t samples,
-                                     const Deal* deal);
+                                     const Partition* partition);
 // Of those the rows whose results a rank has at the end: of a pipeline the last stage.
 std::vector<SampleRows> written_by_rank(const Program& program, CallId call,
                                         std::vector<SampleRows> rows);

@@ -72,9 +72,9 @@ class Expander {
     return *this;
   }
 
-  Expansion infer(const Deal& deal) {
+  Expansion infer(const Partition& partition) {
     minibatch_ = 0;
-    pass(deal, 0);
+    pass(partition, 0);
     // A replica that has nothing of the early part is not there.
     const auto over = ends_alike(frame_);
     if (over && !(frame_.early && out_.ops.empty()))
@@ -82,10 +82,10 @@ class Expander {
     return std::move(out_);
   }
 
-  Expansion train(const Deal& deal) {
-    for (size_t i = 0; i < deal.minibatches.size(); ++i) {
+  Expansion train(const Partition& partition) {
+    for (size_t i = 0; i < partition.minibatches.size(); ++i) {
       begin_minibatch(i);
-      pass(deal, i);
+      pass(partition, i);
       finish_minibatch();
     }
     return std::move(out_);
@@ -126,8 +126,8 @@ class Expander {
     append(OpKind::kZero).what = gradients();
   }
   // Nothing where the rank has fewer micro-batches.
-  void pass_one(const Deal& deal, const ScheduleOp& op) {
-    const auto& tokens = deal.minibatches[minibatch_].tokens[out_.at.dp_rank];
+  void pass_one(const Partition& partition, const ScheduleOp& op) {
+    const auto& tokens = partition.minibatches[minibatch_].tokens[out_.at.dp_rank];
     if (op.micro_batch >= static_cast<int64_t>(tokens.size())) return;
     micro_batch_ = op.micro_batch;
     run_part(op, static_cast<double>(tokens[op.micro_batch]) / s_.cp);
@@ -317,15 +317,15 @@ class Expander {
   }
 
   // Forwards and backwards of one mini-batch, and the messages between stages.
-  void pass(const Deal& deal, size_t minibatch) {
-    const auto& batches = deal.minibatches[minibatch].micro_batches[out_.at.dp_rank];
+  void pass(const Partition& partition, size_t minibatch) {
+    const auto& batches = partition.minibatches[minibatch].micro_batches[out_.at.dp_rank];
     if (frame_.fused != nullptr) {
-      BRAID_CHECK(std::ssize(batches) <= s_.micro_batches, "more micro-batches than are woven");
-      for (const ScheduleOp& op : woven_passes(frame_, out_.rank)) pass_one(deal, op);
+      BRAID_CHECK(std::ssize(batches) <= s_.micro_batches, "more micro-batches than are fused");
+      for (const ScheduleOp& op : fused_ops(frame_, out_.rank)) pass_one(partition, op);
       return;
     }
     const Schedule schedule = schedule_of(s_, frame_.kind, static_cast<int64_t>(batches.size()));
-    for (const ScheduleOp& op : schedule.per_stage[out_.at.stage]) pass_one(deal, op);
+    for (const ScheduleOp& op : schedule.per_stage[out_.at.stage]) pass_one(partition, op);
   }
 
   void run_part(const ScheduleOp& op, double tokens) {
@@ -549,15 +549,15 @@ CallFrame alone(CallFrame frame) {
   return frame;
 }
 
-Expansion expand(const CallFrame& frame, DeviceId rank, const Deal& deal) {
+Expansion expand(const CallFrame& frame, DeviceId rank, const Partition& partition) {
   BRAID_CHECK(frame.kind != CallKind::kGenerate, "generation runs in rounds");
   return frame.kind == CallKind::kTrainStep
-             ? Expander(frame).at(position_of(frame, rank)).train(deal)
-             : Expander(frame).at(position_of(frame, rank)).infer(deal);
+             ? Expander(frame).at(position_of(frame, rank)).train(partition)
+             : Expander(frame).at(position_of(frame, rank)).infer(partition);
 }
-Expansion expand(const Program& program, CallId call, DeviceId rank, const Deal& deal,
+Expansion expand(const Program& program, CallId call, DeviceId rank, const Partition& partition,
                  SamplePart part) {
-  return expand(call_frame(program, call, part), rank, deal);
+  return expand(call_frame(program, call, part), rank, partition);
 }
 
 std::vector<int64_t> cut_round(const std::vector<int64_t>& tokens, int stages) {

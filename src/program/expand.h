@@ -1,4 +1,4 @@
-// expand(): the body of a call on a rank as ops, from its strategy and the deal, for whoever
+// expand(): the body of a call on a rank as ops, from its strategy and the partition, for whoever
 // executes or prices them. Pure; thread-safe.
 #pragma once
 
@@ -8,20 +8,20 @@
 
 #include "batching/sampling_messages.h"
 #include "plan/problem.h"
-#include "program/deal.h"
 #include "program/op.h"
+#include "program/partition.h"
 #include "program/program.h"
 #include "schedule/schedule.h"
 
 namespace braid::inline program {
 
-// What of a call its body depends on, beside the deal. Refers to its parts.
+// What of a call its body depends on, beside the partition. Refers to its parts.
 struct CallFrame {
   CallId call;
   CallKind kind = CallKind::kInfer;
   const CallPlacement* where = nullptr;
   const ModelShape* model = nullptr;
-  // The pair of calls whose passes are woven, of which this is one, and which; null: the call runs
+  // The pair of calls whose passes are fused, of which this is one, and which; null: the call runs
   // its passes in its own order.
   const FusedCalls* fused = nullptr;
   int of_pair = 0;
@@ -50,8 +50,8 @@ std::optional<GroupKind> ends_alike(const CallFrame& frame);
 Schedule schedule_of(const Strategy& strategy, CallKind kind, int64_t micro_batches);
 
 // All ops of an inference or training call on a rank of its mesh.
-Expansion expand(const CallFrame& frame, DeviceId rank, const Deal& deal);
-Expansion expand(const Program& program, CallId call, DeviceId rank, const Deal& deal,
+Expansion expand(const CallFrame& frame, DeviceId rank, const Partition& partition);
+Expansion expand(const Program& program, CallId call, DeviceId rank, const Partition& partition,
                  SamplePart part = SamplePart::kAll);
 
 // Ranks of a generation replica agree after so many rounds, counted from the begin of the call,
@@ -93,6 +93,6 @@ OpGroup group_of(const CallFrame& frame, GroupKind kind, const GridPosition& at)
 std::vector<OpGroup> call_groups(const CallFrame& frame);
 
 // One line per op, for people.
-std::string ops_text(const Expansion& expansion, const Deal* deal);
+std::string ops_text(const Expansion& expansion, const Partition* partition);
 
 }  // namespace braid::inline program

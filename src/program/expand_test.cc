@@ -16,8 +16,8 @@ namespace {
 
 using ::testing::ElementsAre;
 
-std::vector<DealSample> samples_of(int64_t groups, int64_t each) {
-  std::vector<DealSample> out;
+std::vector<PartitionSample> samples_of(int64_t groups, int64_t each) {
+  std::vector<PartitionSample> out;
   for (int64_t i = 0; i < groups * each; ++i)
     out.push_back({SampleId{100 + i}, GroupId{i / each}, 3 + i / each, 5 + i * 7 % 11, true});
   return out;
@@ -30,18 +30,18 @@ std::multiset<int32_t> rows_of(const MiniBatch& batch) {
   return out;
 }
 
-TEST(DealTest, MembershipIsTheSameInEveryLayout) {
+TEST(PartitionTest, MembershipIsTheSameInEveryLayout) {
   const auto samples = samples_of(6, 4);
-  DealOptions options;
+  PartitionOptions options;
   options.trains = true, options.minibatches = 5, options.epochs = 2, options.seed = 7;
-  const auto members = deal_minibatches(samples, options);
+  const auto members = partition_minibatches(samples, options);
   ASSERT_EQ(members.size(), 10);
   EXPECT_NE(members[0], members[5]);
   for (const int dp : {1, 2, 3, 7})
     for (const int64_t micro_tokens : {0, 20}) {
       Strategy s;
       s.dp = dp, s.micro_batches = 2, s.micro_tokens = micro_tokens;
-      const Deal out = deal(samples, s, options);
+      const Partition out = partition_samples(samples, s, options);
       for (size_t i = 0; i < members.size(); ++i) {
         EXPECT_EQ(out.minibatches[i].rows, members[i]);
         EXPECT_EQ(rows_of(out.minibatches[i]),
@@ -50,12 +50,12 @@ TEST(DealTest, MembershipIsTheSameInEveryLayout) {
     }
 }
 
-TEST(DealTest, SharesDifferByOneAndDropsAreLeftOut) {
+TEST(PartitionTest, SharesDifferByOneAndDropsAreLeftOut) {
   auto samples = samples_of(11, 1);
   samples[4].kept = false;
   Strategy s;
   s.dp = 4;
-  const Deal out = deal(samples, s, {});
+  const Partition out = partition_samples(samples, s, {});
   for (const SampleRows& rows : out.owned) {
     EXPECT_TRUE(rows.size() == 2 || rows.size() == 3);
     EXPECT_EQ(std::count(rows.begin(), rows.end(), 4), 0);
@@ -63,17 +63,18 @@ TEST(DealTest, SharesDifferByOneAndDropsAreLeftOut) {
   EXPECT_EQ(out.minibatches[0].totals.samples, 10);
 }
 
-TEST(DealTest, LargestFirstToTheBinThatHoldsLeast) {
-  EXPECT_THAT(deal_evenly({5, 1, 4, 2}, {2, 2}), ElementsAre(ElementsAre(0, 1), ElementsAre(2, 3)));
-  EXPECT_THAT(deal_evenly({9, 1, 1}, {1, 2}), ElementsAre(ElementsAre(0), ElementsAre(1, 2)));
-  EXPECT_THAT(deal_evenly({}, {0}), ElementsAre(ElementsAre()));
+TEST(PartitionTest, LargestFirstToTheBinThatHoldsLeast) {
+  EXPECT_THAT(balance_load({5, 1, 4, 2}, {2, 2}),
+              ElementsAre(ElementsAre(0, 1), ElementsAre(2, 3)));
+  EXPECT_THAT(balance_load({9, 1, 1}, {1, 2}), ElementsAre(ElementsAre(0), ElementsAre(1, 2)));
+  EXPECT_THAT(balance_load({}, {0}), ElementsAre(ElementsAre()));
 }
 
-TEST(DealTest, MicroBatchesByNumberOrBudget) {
+TEST(PartitionTest, MicroBatchesByNumberOrBudget) {
   Strategy s;
   s.micro_batches = 2, s.in_order = true;
   const auto cut = [&](const std::vector<int64_t>& tokens) {
-    std::vector<DealSample> samples;
+    std::vector<PartitionSample> samples;
     for (const int64_t count : tokens) samples.push_back({SampleId{}, GroupId{}, count, 0});
     return cut_shares({{0, 1, 2, 3}}, samples, s, {})[0];
   };
@@ -85,12 +86,12 @@ TEST(DealTest, MicroBatchesByNumberOrBudget) {
 }
 
 // One process: units in the permutation's order, cut by the token budget.
-TEST(DealTest, OneRankKeepsTheOrderOfThePermutation) {
-  DealOptions options;
+TEST(PartitionTest, OneRankKeepsTheOrderOfThePermutation) {
+  PartitionOptions options;
   options.trains = true, options.minibatches = 2, options.seed = 3;
   Strategy s;
   s.micro_tokens = 30;
-  for (const MiniBatch& batch : deal(samples_of(6, 2), s, options).minibatches) {
+  for (const MiniBatch& batch : partition_samples(samples_of(6, 2), s, options).minibatches) {
     SampleRows joined;
     for (const SampleRows& rows : batch.micro_batches[0])
       joined.insert(joined.end(), rows.begin(), rows.end());
@@ -98,13 +99,13 @@ TEST(DealTest, OneRankKeepsTheOrderOfThePermutation) {
   }
 }
 
-TEST(DealTest, WholeGroupsStayTogether) {
+TEST(PartitionTest, WholeGroupsStayTogether) {
   const auto samples = samples_of(7, 2);
-  DealOptions options;
+  PartitionOptions options;
   options.trains = true, options.minibatches = 2, options.whole_groups = true;
   Strategy s;
   s.dp = 3, s.micro_tokens = 1;
-  for (const MiniBatch& batch : deal(samples, s, options).minibatches)
+  for (const MiniBatch& batch : partition_samples(samples, s, options).minibatches)
     for (const auto& rank : batch.micro_batches)
       for (const SampleRows& rows : rank) {
         ASSERT_EQ(rows.size(), 2);
@@ -112,21 +113,21 @@ TEST(DealTest, WholeGroupsStayTogether) {
       }
 }
 
-TEST(DealTest, RanksThatMeetInPassesHaveAsManyMicroBatches) {
+TEST(PartitionTest, RanksThatMeetInPassesHaveAsManyMicroBatches) {
   Strategy s;
   s.dp = 3, s.micro_tokens = 12;
-  DealOptions options;
+  PartitionOptions options;
   options.trains = true;
   for (const int stage : {2, 3}) {
     s.zero_stage = stage;
-    const Deal out = deal(samples_of(7, 1), s, options);
+    const Partition out = partition_samples(samples_of(7, 1), s, options);
     const auto& ranks = out.minibatches[0].micro_batches;
     EXPECT_EQ(ranks[0].size(), ranks[1].size());
     EXPECT_EQ(ranks[0].size(), ranks[2].size());
   }
 }
 
-TEST(DealTest, ListsOfUnequalPassesThatMeetAreRejected) {
+TEST(PartitionTest, ListsOfUnequalPassesThatMeetAreRejected) {
   CallPlacement where;
   where.mesh.devices = {DeviceId{0}, DeviceId{1}};
   where.copy = 0;
@@ -134,7 +135,7 @@ TEST(DealTest, ListsOfUnequalPassesThatMeetAreRejected) {
   ModelShape model;
   model.layers = 2, model.hidden = 4;
   model.kinds = {{"query", 16, 2, 0, 2, false, false}};
-  Deal unequal;
+  Partition unequal;
   unequal.minibatches.push_back({0, 0, {0, 1, 2}, {3, 3, 3}, {{{0}, {1}}, {{2}}}, {{4, 4}, {4}}});
   const CallFrame frame{CallId{0}, CallKind::kTrainStep, &where, &model};
   for (const int stage : {1, 2, 3}) {
@@ -193,19 +194,19 @@ class ExpandTest : public ::testing::TestWithParam<BodyCase> {
       model_.routes = 2;
     }
     options_.trains = true, options_.minibatches = 2;
-    deal_ = deal(samples_of(9, 2), s, options_);
+    partition_ = partition_samples(samples_of(9, 2), s, options_);
   }
   std::vector<Expansion> all(CallKind kind) const {
     std::vector<Expansion> out;
     for (const DeviceId rank : where_.mesh.devices)
-      out.push_back(expand({CallId{0}, kind, &where_, &model_}, rank, deal_));
+      out.push_back(expand({CallId{0}, kind, &where_, &model_}, rank, partition_));
     return out;
   }
 
   CallPlacement where_;
   ModelShape model_;
-  DealOptions options_;
-  Deal deal_;
+  PartitionOptions options_;
+  Partition partition_;
 };
 
 TEST_P(ExpandTest, TokensTimesLayersAreTheSameInEveryLayout) {
@@ -214,13 +215,13 @@ TEST_P(ExpandTest, TokensTimesLayersAreTheSameInEveryLayout) {
   for (const Expansion& e : all(CallKind::kTrainStep))
     for (const Op& op : e.ops) {
       if (op.kind != OpKind::kForward && op.kind != OpKind::kBackward) continue;
-      const auto work =
-          static_cast<double>(deal_.minibatches[op.minibatch].tokens[e.at.dp_rank][op.micro_batch] *
-                              e.bodies[op.body].layers.size());
+      const auto work = static_cast<double>(
+          partition_.minibatches[op.minibatch].tokens[e.at.dp_rank][op.micro_batch] *
+          e.bodies[op.body].layers.size());
       (op.kind == OpKind::kForward ? forward : backward) +=
           work / (where_.strategy.tp * where_.strategy.cp);
     }
-  for (const DealSample& sample : samples_of(9, 2)) tokens += sample.prompt + sample.response;
+  for (const PartitionSample& sample : samples_of(9, 2)) tokens += sample.prompt + sample.response;
   EXPECT_EQ(forward, static_cast<double>(tokens * model_.layers));
   EXPECT_EQ(backward, forward);
 }
@@ -364,56 +365,57 @@ TEST_P(ExpandTest, GradientsAreReducedOverTheirReplicas) {
 
 TEST_P(ExpandTest, ListsObeyTheRules) {
   const CallFrame frame{CallId{0}, CallKind::kTrainStep, &where_, &model_};
-  const Status trains = verify_ops(frame, all(CallKind::kTrainStep), deal_);
+  const Status trains = verify_ops(frame, all(CallKind::kTrainStep), partition_);
   EXPECT_TRUE(trains.ok()) << trains.message();
 }
 
-// Which ops there are depends on the shape of a deal alone, so that lists of a shape that was
+// Which ops there are depends on the shape of a partition alone, so that lists of a shape that was
 // checked once need no second look: with other lengths they obey the rules as well.
-TEST_P(ExpandTest, DealsOfOneShapeHaveTheSameOps) {
+TEST_P(ExpandTest, PartitionsOfOneShapeHaveTheSameOps) {
   const CallFrame frame{CallId{0}, CallKind::kInfer, &where_, &model_};
   const DeviceId rank = where_.mesh.devices.front();
   VerifiedShapes verified;
-  std::map<DealShape, std::vector<OpKind>> kinds;
+  std::map<PartitionShape, std::vector<OpKind>> kinds;
   for (int64_t trial = 0; trial < 12; ++trial) {
     auto samples = samples_of(9, 2);
     for (size_t i = 0; i < samples.size(); ++i)
       samples[i].response = 1 + static_cast<int64_t>(i * 5 + trial * trial) % (9 + trial);
-    deal_ = deal(samples, where_.strategy, {});
-    EXPECT_EQ(verify_ops(frame, all(CallKind::kInfer), deal_).message(), "");
-    const auto own = verified_ops(frame, rank, deal_, &verified);
+    partition_ = partition_samples(samples, where_.strategy, {});
+    EXPECT_EQ(verify_ops(frame, all(CallKind::kInfer), partition_).message(), "");
+    const auto own = verified_ops(frame, rank, partition_, &verified);
     ASSERT_TRUE(own.ok()) << own.status().message();
-    EXPECT_EQ(*own, expand(frame, rank, deal_));
+    EXPECT_EQ(*own, expand(frame, rank, partition_));
     std::vector<OpKind> ops;
     for (const Op& op : own->ops) ops.push_back(op.kind);
-    EXPECT_EQ(kinds.emplace(shape_of(deal_), ops).first->second, ops);
+    EXPECT_EQ(kinds.emplace(shape_of(partition_), ops).first->second, ops);
   }
   EXPECT_EQ(verified.size(), kinds.size());
 }
 
 TEST_P(ExpandTest, ListsOfInferenceObeyTheRules) {
-  deal_ = deal(samples_of(9, 2), where_.strategy, {});
+  partition_ = partition_samples(samples_of(9, 2), where_.strategy, {});
   const CallFrame frame{CallId{0}, CallKind::kInfer, &where_, &model_};
   const std::vector<Expansion> ranks = all(CallKind::kInfer);
-  const Status status = verify_ops(frame, ranks, deal_);
+  const Status status = verify_ops(frame, ranks, partition_);
   EXPECT_TRUE(status.ok()) << status.message();
   for (size_t i = 0; i < ranks[0].ops.size(); ++i) {
     std::vector<Expansion> without = ranks;
     erase_op(&without[0], i);
-    EXPECT_FALSE(verify_ops(frame, without, deal_).ok()) << op_kind_name(ranks[0].ops[i].kind);
+    EXPECT_FALSE(verify_ops(frame, without, partition_).ok()) << op_kind_name(ranks[0].ops[i].kind);
   }
 }
 
 // Also where every rank has the fault.
 TEST_P(ExpandTest, InferenceEndsWithOneAgreementOfThoseWhoEndAlike) {
-  deal_ = deal(samples_of(9, 2), where_.strategy, {});
+  partition_ = partition_samples(samples_of(9, 2), where_.strategy, {});
   for (const bool early : {false, true}) {
     CallFrame frame{CallId{0}, CallKind::kInfer, &where_, &model_};
     frame.early = early;
     const auto over = ends_alike(frame);
     std::vector<Expansion> ranks;
-    for (const DeviceId rank : where_.mesh.devices) ranks.push_back(expand(frame, rank, deal_));
-    EXPECT_EQ(verify_ops(frame, ranks, deal_).message(), "");
+    for (const DeviceId rank : where_.mesh.devices)
+      ranks.push_back(expand(frame, rank, partition_));
+    EXPECT_EQ(verify_ops(frame, ranks, partition_).message(), "");
     std::vector<Expansion> without = ranks, twice = ranks, first = ranks;
     for (size_t r = 0; r < ranks.size(); ++r) {
       const std::vector<Op>& ops = ranks[r].ops;
@@ -429,7 +431,7 @@ TEST_P(ExpandTest, InferenceEndsWithOneAgreementOfThoseWhoEndAlike) {
     }
     if (!over) continue;
     for (const auto* changed : {&without, &twice, &first})
-      EXPECT_FALSE(verify_ops(frame, *changed, deal_).ok());
+      EXPECT_FALSE(verify_ops(frame, *changed, partition_).ok());
   }
 }
 
@@ -440,7 +442,7 @@ TEST_P(ExpandTest, DeletingAnyOpIsRejected) {
     for (size_t i = 0; i < ranks[r].ops.size(); ++i) {
       std::vector<Expansion> without = ranks;
       erase_op(&without[r], i);
-      EXPECT_FALSE(verify_ops(frame, without, deal_).ok())
+      EXPECT_FALSE(verify_ops(frame, without, partition_).ok())
           << "rank " << r << " without op " << i << " " << op_kind_name(ranks[r].ops[i].kind);
     }
 }
@@ -459,7 +461,7 @@ TEST_P(ExpandTest, DeletingAKindOfOpIsRejected) {
       erase_ops_if(&e, [&, kind = kind, over = over](const Op& op) {
         return op.kind == kind && (op.group < 0 || e.groups[op.group].kind == over);
       });
-    EXPECT_FALSE(verify_ops(frame, without, deal_).ok()) << op_kind_name(kind);
+    EXPECT_FALSE(verify_ops(frame, without, partition_).ok()) << op_kind_name(kind);
   }
 }
 
@@ -476,7 +478,7 @@ TEST_P(ExpandTest, DeletingAKindOfOpInsideABodyIsRejected) {
           left_out += std::erase_if(e.bodies[body].*inside, [&](const InsideOp& op) {
             return op.kind == kind && among_copies(e.groups[op.group].kind);
           });
-        EXPECT_EQ(verify_ops(frame, without, deal_).ok(), left_out == 0)
+        EXPECT_EQ(verify_ops(frame, without, partition_).ok(), left_out == 0)
             << op_kind_name(kind) << " of body " << body;
       }
 }
@@ -496,7 +498,7 @@ TEST_P(ExpandTest, ChangedOpsAreRejected) {
       if (c == 1 && kind != OpKind::kForward && kind != OpKind::kBackward) continue;
       changes[c](changed[0].ops[i]);
       if (changed[0].ops[i] == ranks[0].ops[i]) continue;
-      EXPECT_FALSE(verify_ops(frame, changed, deal_).ok()) << op_kind_name(kind) << ", " << c;
+      EXPECT_FALSE(verify_ops(frame, changed, partition_).ok()) << op_kind_name(kind) << ", " << c;
     }
 }
 
@@ -589,7 +591,7 @@ TEST(ExpandTextTest, ReadsLikeAListing) {
   where.mesh.devices = {DeviceId{0}};
   ModelShape model;
   model.layers = 2, model.hidden = 4;
-  const Deal one = deal(samples_of(1, 2), where.strategy, {});
+  const Partition one = partition_samples(samples_of(1, 2), where.strategy, {});
   EXPECT_EQ(ops_text(expand({CallId{0}, CallKind::kInfer, &where, &model}, DeviceId{0}, one), &one),
             "  0 forward embedding, layers 0-1, head micro-batch 0 {0,1} mini-batch 0\n");
 }

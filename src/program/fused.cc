@@ -42,7 +42,7 @@ DeviceId device_at(const CallPlacement& where, int dp_rank, int stage, int i) {
 
 int width(const Strategy& s) { return s.cp * s.tp; }
 
-// Products of a token with the parameters that a rank has of a part, and activations that its
+// GEMMs of a token with the parameters that a rank has of a part, and activations that its
 // forward leaves there.
 struct PartWork {
   double passes = 0, activations = 0;
@@ -300,7 +300,7 @@ std::vector<FusedPass> fused_passes(const Program& program, const FusedCalls& fu
   return out;
 }
 
-std::vector<ScheduleOp> woven_passes(const CallFrame& frame, DeviceId rank) {
+std::vector<ScheduleOp> fused_ops(const CallFrame& frame, DeviceId rank) {
   const FusedCalls& fused = *frame.fused;
   const GridPosition at = position_in(*frame.where, rank);
   const int pp = frame.where->strategy.pp;
@@ -318,8 +318,8 @@ bool is_of_pass(const Op& op, const ScheduleOp& pass) {
   return forward == (pass.kind == ScheduleOp::Kind::kForward);
 }
 
-bool fits_order(const Deal& deal, const Strategy& strategy) {
-  for (const MiniBatch& minibatch : deal.minibatches)
+bool fits_order(const Partition& partition, const Strategy& strategy) {
+  for (const MiniBatch& minibatch : partition.minibatches)
     for (const auto& micro_batches : minibatch.micro_batches)
       if (std::ssize(micro_batches) > strategy.micro_batches) return false;
   return true;

@@ -1,4 +1,4 @@
-// Two training calls that run as one: their pipelines woven into one order of passes on the devices
+// Two training calls that run as one: their pipelines fused into one order of passes on the devices
 // that they share, so that each fills the other's bubbles (Zhong et al., "RLHFuse", arXiv
 // 2409.13221, section 5). Values; pure functions; thread-safe.
 //
@@ -29,13 +29,13 @@ Result<FusedCalls> fuse_calls(const Program& program, const Fusion& fusion,
 std::vector<FusedPass> fused_passes(const Program& program, const FusedCalls& fused, DeviceId rank);
 
 // Those of them that are of one call. REQUIRES: the frame's call is fused.
-std::vector<ScheduleOp> woven_passes(const CallFrame& frame, DeviceId rank);
+std::vector<ScheduleOp> fused_ops(const CallFrame& frame, DeviceId rank);
 
 // Whether an op is of a pass: it, its messages, or the loss that it begins with.
 bool is_of_pass(const Op& op, const ScheduleOp& pass);
 
 // Whether no rank has more micro-batches than the order has places for; it may have fewer.
-bool fits_order(const Deal& deal, const Strategy& strategy);
+bool fits_order(const Partition& partition, const Strategy& strategy);
 
 // What is wrong with the order: a pass that is missing, twice or on another node than its stage, or
 // passes that wait for each other in a circle.

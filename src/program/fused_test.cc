@@ -42,13 +42,13 @@ class FusedTest : public ::testing::Test {
       if (call.call == "update_critic") call.mesh = critic.mesh, call.strategy = critic.strategy;
     }
   }
-  Deal deal_of(const Program& program, CallId id) const {
-    std::vector<DealSample> samples;
+  Partition partition_of(const Program& program, CallId id) const {
+    std::vector<PartitionSample> samples;
     for (int64_t i = 0; i < call_samples(problem_, program.graph.calls[id.value]); ++i)
       samples.push_back({SampleId{i}, GroupId{i}, 100 + i % 7, 50 + i % 11, true});
-    DealOptions options;
+    PartitionOptions options;
     options.trains = true, options.minibatches = problem_.workload.minibatches;
-    return deal(samples, program.calls[id.value].strategy, options);
+    return partition_samples(samples, program.calls[id.value].strategy, options);
   }
 
   PlanningProblem problem_;
@@ -57,13 +57,13 @@ class FusedTest : public ::testing::Test {
 
 // Each rank lists the ops that it would list for each call alone, in another order of passes: that
 // of the pair, in which every call's passes are those that its list has.
-void expect_same_ops(const Program& program, const std::array<Deal, 2>& deals) {
+void expect_same_ops(const Program& program, const std::array<Partition, 2>& partitions) {
   const FusedCalls& fused = program.fused.front();
   for (const DeviceId rank : program.calls[fused.calls[0].value].mesh.devices) {
     for (int c = 0; c < 2; ++c) {
       const CallFrame frame = call_frame(program, fused.calls[c]);
-      const Expansion both = expand(frame, rank, deals[c]),
-                      apart = expand(alone(frame), rank, deals[c]);
+      const Expansion both = expand(frame, rank, partitions[c]),
+                      apart = expand(alone(frame), rank, partitions[c]);
       using Key = std::tuple<OpKind, int32_t, int32_t, int32_t, int32_t, int32_t>;
       std::multiset<Key> expected, listed;
       for (const Op& op : apart.ops)
@@ -91,8 +91,8 @@ TEST_F(FusedTest, ListsTheOpsOfBothCalls) {
   ASSERT_EQ(program->fused.size(), 1);
   EXPECT_EQ(program->fused[0].problem.nodes, 4);
   EXPECT_EQ(program->fused[0].problem.pipelines.size(), 2);
-  expect_same_ops(*program, {deal_of(*program, program->fused[0].calls[0]),
-                             deal_of(*program, program->fused[0].calls[1])});
+  expect_same_ops(*program, {partition_of(*program, program->fused[0].calls[0]),
+                             partition_of(*program, program->fused[0].calls[1])});
 }
 
 // The critic has two replicas of half as many stages on the same devices: two copies of its
@@ -104,8 +104,8 @@ TEST_F(FusedTest, UnifiesDifferentPipelines) {
   ASSERT_TRUE(program.ok()) << program.status().message();
   EXPECT_EQ(program->fused[0].problem.nodes, 4);
   EXPECT_EQ(program->fused[0].problem.pipelines.size(), 3);
-  expect_same_ops(*program, {deal_of(*program, program->fused[0].calls[0]),
-                             deal_of(*program, program->fused[0].calls[1])});
+  expect_same_ops(*program, {partition_of(*program, program->fused[0].calls[0]),
+                             partition_of(*program, program->fused[0].calls[1])});
 }
 
 // Replicas of the smaller tensor-parallel size run side by side on the nodes of the larger.
@@ -116,8 +116,8 @@ TEST_F(FusedTest, UnifiesDifferentTensorParallelSizes) {
   ASSERT_TRUE(program.ok()) << program.status().message();
   EXPECT_EQ(program->fused[0].problem.nodes, 2);
   EXPECT_EQ(program->fused[0].problem.pipelines.size(), 2);
-  expect_same_ops(*program, {deal_of(*program, program->fused[0].calls[0]),
-                             deal_of(*program, program->fused[0].calls[1])});
+  expect_same_ops(*program, {partition_of(*program, program->fused[0].calls[0]),
+                             partition_of(*program, program->fused[0].calls[1])});
 }
 
 // Two messages of different parts between one pair of ranks are taken as they are sent, in whatever
@@ -133,15 +133,16 @@ TEST_F(FusedTest, MessagesOfInterleavedPartsMeet) {
             {"", mesh_of({4, 5, 6, 7, 0, 1, 2, 3}), critic});
     const auto program = compile(plan_, problem_);
     ASSERT_TRUE(program.ok()) << program.status().message();
-    const std::array<Deal, 2> deals = {deal_of(*program, program->fused[0].calls[0]),
-                                       deal_of(*program, program->fused[0].calls[1])};
-    expect_same_ops(*program, deals);
+    const std::array<Partition, 2> partitions = {
+        partition_of(*program, program->fused[0].calls[0]),
+        partition_of(*program, program->fused[0].calls[1])};
+    expect_same_ops(*program, partitions);
     for (int c = 0; c < 2; ++c) {
       const CallFrame frame = call_frame(*program, program->fused[0].calls[c]);
       std::vector<Expansion> ranks;
       for (const DeviceId rank : frame.where->mesh.devices)
-        ranks.push_back(expand(frame, rank, deals[c]));
-      const Status ok = verify_ops(frame, ranks, deals[c]);
+        ranks.push_back(expand(frame, rank, partitions[c]));
+      const Status ok = verify_ops(frame, ranks, partitions[c]);
       EXPECT_TRUE(ok.ok()) << ok.message();
     }
   }

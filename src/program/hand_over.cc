@@ -42,27 +42,28 @@ int64_t needed_replicas(const std::vector<SampleProgress>& samples, const Sample
   return out;
 }
 
-// The deal of the samples that are marked, on the data-parallel ranks that are.
-Deal deal_on(std::vector<DealSample> samples, const SampleRows& rows, Strategy strategy,
-             const DealOptions& options, const std::vector<bool>& ranks) {
+// The partition of the samples that are marked, on the data-parallel ranks that are.
+Partition partition_on(std::vector<PartitionSample> samples, const SampleRows& rows,
+                       Strategy strategy, const PartitionOptions& options,
+                       const std::vector<bool>& ranks) {
   const std::set<int32_t> meant(rows.begin(), rows.end());
   for (size_t row = 0; row < samples.size(); ++row)
     samples[row].kept = samples[row].kept && meant.count(static_cast<int32_t>(row)) > 0;
   strategy.dp = static_cast<int>(std::count(ranks.begin(), ranks.end(), true));
-  Deal dealt;
-  if (strategy.dp > 0) dealt = deal(samples, strategy, options);
-  if (dealt.minibatches.empty()) dealt.minibatches.emplace_back();
-  Deal out = dealt;
+  Partition partition;
+  if (strategy.dp > 0) partition = partition_samples(samples, strategy, options);
+  if (partition.minibatches.empty()) partition.minibatches.emplace_back();
+  Partition out = partition;
   out.owned.assign(ranks.size(), {});
   MiniBatch& all = out.minibatches.front();
   all.micro_batches.assign(ranks.size(), {});
   all.tokens.assign(ranks.size(), {});
   size_t next = 0;
   for (size_t rank = 0; rank < ranks.size(); ++rank) {
-    if (!ranks[rank] || next >= dealt.owned.size()) continue;
-    out.owned[rank] = dealt.owned[next];
-    all.micro_batches[rank] = dealt.minibatches.front().micro_batches[next];
-    all.tokens[rank] = dealt.minibatches.front().tokens[next];
+    if (!ranks[rank] || next >= partition.owned.size()) continue;
+    out.owned[rank] = partition.owned[next];
+    all.micro_batches[rank] = partition.minibatches.front().micro_batches[next];
+    all.tokens[rank] = partition.minibatches.front().tokens[next];
     ++next;
   }
   return out;
@@ -161,16 +162,18 @@ std::vector<bool> free_ranks(const CallPlacement& scorer, const CallPlacement& g
   return out;
 }
 
-PartDeals deal_parts(const std::vector<DealSample>& samples, const Strategy& strategy,
-                     const DealOptions& options, const std::vector<bool>& free,
-                     const HandOver& handed) {
+PartitionParts partition_parts(const std::vector<PartitionSample>& samples,
+                               const Strategy& strategy, const PartitionOptions& options,
+                               const std::vector<bool>& free, const HandOver& handed) {
   const bool any = std::find(free.begin(), free.end(), true) != free.end();
   SampleRows later = handed.late;
   if (!any) later.insert(later.end(), handed.early.begin(), handed.early.end());
-  return {deal_on(samples, any ? handed.early : SampleRows{}, strategy, options, free),
-          deal_on(samples, later, strategy, options, std::vector<bool>(strategy.dp, true))};
+  return {partition_on(samples, any ? handed.early : SampleRows{}, strategy, options, free),
+          partition_on(samples, later, strategy, options, std::vector<bool>(strategy.dp, true))};
 }
 
-Deal joined(const PartDeals& parts) { return {{}, both(parts.early.owned, parts.late.owned)}; }
+Partition joined(const PartitionParts& parts) {
+  return {{}, both(parts.early.owned, parts.late.owned)};
+}
 
 }  // namespace braid::inline program

@@ -8,7 +8,7 @@
 #include <cstdint>
 #include <vector>
 
-#include "program/deal.h"
+#include "program/partition.h"
 #include "program/program.h"
 
 namespace braid::inline program {
@@ -76,13 +76,13 @@ std::vector<bool> free_ranks(const CallPlacement& scorer, const CallPlacement& g
 
 // What a scorer does with the samples that have finished, on its ranks that are free, and with all
 // others later, on all; both have all data-parallel ranks. Without a free rank it does all later.
-struct PartDeals {
-  Deal early, late;
+struct PartitionParts {
+  Partition early, late;
 };
-PartDeals deal_parts(const std::vector<DealSample>& samples, const Strategy& strategy,
-                     const DealOptions& options, const std::vector<bool>& free,
-                     const HandOver& handed);
+PartitionParts partition_parts(const std::vector<PartitionSample>& samples,
+                               const Strategy& strategy, const PartitionOptions& options,
+                               const std::vector<bool>& free, const HandOver& handed);
 // What its ranks own of both; without mini-batches.
-Deal joined(const PartDeals& parts);
+Partition joined(const PartitionParts& parts);
 
 }  // namespace braid::inline program

@@ -60,7 +60,7 @@ TEST(HandOver, AsManyGoOnAsHaveRoom) {
   EXPECT_THAT(none.goes_on, ElementsAre(false, false, false));
 }
 
-TEST(HandOver, EverySampleIsDealtOnce) {
+TEST(HandOver, EverySampleIsPartitionedOnce) {
   RandomStream random(3, 0);
   for (int round = 0; round < 200; ++round) {
     std::vector<int64_t> produced;
@@ -80,24 +80,24 @@ TEST(HandOver, EverySampleIsDealtOnce) {
     const std::vector<bool> free = free_ranks(scorer, generate, handed);
     for (int rank = 0; rank < 2; ++rank)
       EXPECT_EQ(free[rank], !handed.goes_on[2 * rank] && !handed.goes_on[2 * rank + 1]);
-    std::vector<DealSample> dealt;
+    std::vector<PartitionSample> partition;
     for (size_t i = 0; i < samples.size(); ++i)
-      dealt.push_back({SampleId{static_cast<int64_t>(i)}, GroupId{static_cast<int64_t>(i / 2)},
-                       samples[i].prompt, samples[i].produced});
+      partition.push_back({SampleId{static_cast<int64_t>(i)}, GroupId{static_cast<int64_t>(i / 2)},
+                           samples[i].prompt, samples[i].produced});
     Strategy strategy = scorer.strategy;
     strategy.micro_tokens = 60;
-    const PartDeals parts = deal_parts(dealt, strategy, {}, free, handed);
+    const PartitionParts parts = partition_parts(partition, strategy, {}, free, handed);
     SampleRows early, all;
     for (int rank = 0; rank < 2; ++rank) {
       EXPECT_TRUE(free[rank] || parts.early.owned[rank].empty());
-      for (const auto* deal : {&parts.early, &parts.late}) {
+      for (const auto* partition : {&parts.early, &parts.late}) {
         SampleRows passed;
-        for (const SampleRows& batch : deal->minibatches[0].micro_batches[rank])
+        for (const SampleRows& batch : partition->minibatches[0].micro_batches[rank])
           passed.insert(passed.end(), batch.begin(), batch.end());
         std::sort(passed.begin(), passed.end());
-        EXPECT_EQ(passed, deal->owned[rank]);
+        EXPECT_EQ(passed, partition->owned[rank]);
         all.insert(all.end(), passed.begin(), passed.end());
-        if (deal == &parts.early) early.insert(early.end(), passed.begin(), passed.end());
+        if (partition == &parts.early) early.insert(early.end(), passed.begin(), passed.end());
       }
     }
     std::sort(early.begin(), early.end());

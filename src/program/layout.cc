@@ -5,7 +5,7 @@
 namespace braid::inline program {
 namespace {
 
-// The part of an interval that one of `count` ranks gets when elements are dealt out evenly.
+// The part of an interval that one of `count` ranks gets when elements are partitioned evenly.
 Interval even_share(const Interval& whole, int64_t count, int64_t rank) {
   return {whole.begin + whole.size() * rank / count,
           whole.begin + whole.size() * (rank + 1) / count};

@@ -84,7 +84,8 @@ Interval part_layers(const Cut& cut, int64_t layers, int64_t part) {
   for (int64_t before = 0; before < part; ++before) begin += cut.stage_layers[before];
   return {begin, begin + cut.stage_layers[part]};
 }
-// Runs of layers of a kind that a stage holds; an end of the model is the run [0, 1).
+// Layers of a kind that a stage holds, of each virtual pipeline stage one interval; an end of the
+// model is the run [0, 1).
 std::vector<Interval> held_layers(const TensorKind& kind, const ParamLayout& layout, int64_t layers,
                                   int stage);
 

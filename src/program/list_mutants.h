@@ -295,54 +295,56 @@ inline const RoundWork& mutated_round() {
   static const RoundWork round{0, 2, false};
   return round;
 }
-// The ops of a call on a rank, for a deal of its samples or, of a generation, of one round.
-inline Expansion unchanged_ops(const CallFrame& frame, DeviceId rank, const Deal& deal) {
+// The ops of a call on a rank, for a partition of its samples or, of a generation, of one round.
+inline Expansion unchanged_ops(const CallFrame& frame, DeviceId rank, const Partition& partition) {
   return frame.kind == CallKind::kGenerate ? expand(frame, rank, mutated_round())
-                                           : expand(frame, rank, deal);
+                                           : expand(frame, rank, partition);
 }
 
-// What is wrong with a mutant; "" where nothing is found. `deals`: by call, of which the ops were
-// made.
+// What is wrong with a mutant; "" where nothing is found. `partitions`: by call, of which the ops
+// were made.
 inline std::string refusal(const Program& program, const Mutant& mutant,
-                           const std::vector<Deal>& deals) {
+                           const std::vector<Partition>& partitions) {
   if (mutant.change_lists) return verify(mutant.lists(program)).message();
   const CallFrame frame = call_frame(program, mutant.call);
   std::vector<Expansion> ranks;
   for (const DeviceId rank : frame.where->mesh.devices) {
-    ranks.push_back(unchanged_ops(frame, rank, deals[mutant.call.value]));
+    ranks.push_back(unchanged_ops(frame, rank, partitions[mutant.call.value]));
     mutant.change_ops(&ranks.back());
   }
   if (frame.kind == CallKind::kGenerate)
     return verify_round(frame, ranks, mutated_round()).message();
-  return verify_ops(frame, ranks, deals[mutant.call.value]).message();
+  return verify_ops(frame, ranks, partitions[mutant.call.value]).message();
 }
 
-// The ops of all calls with a model for these deals, as MutantSites takes them.
+// The ops of all calls with a model for these partitions, as MutantSites takes them.
 inline std::vector<std::vector<Expansion>> ops_of(const Program& program,
-                                                  const std::vector<Deal>& deals) {
+                                                  const std::vector<Partition>& partitions) {
   std::vector<std::vector<Expansion>> out(program.graph.calls.size());
   for (size_t i = 0; i < out.size(); ++i) {
     const Call& call = program.graph.calls[i];
     if (!uses_model(call)) continue;
     const CallFrame frame = call_frame(program, CallId{static_cast<int32_t>(i)});
     for (const DeviceId rank : frame.where->mesh.devices)
-      out[i].push_back(unchanged_ops(frame, rank, deals[i]));
+      out[i].push_back(unchanged_ops(frame, rank, partitions[i]));
   }
   return out;
 }
 
-// A deal for every call of samples of unequal lengths, in `minibatches` where it trains.
-inline std::vector<Deal> drawn_deals(const Program& program, int64_t samples, int minibatches) {
-  std::vector<Deal> out;
+// A partition for every call of samples of unequal lengths, in `minibatches` where it trains.
+inline std::vector<Partition> drawn_partitions(const Program& program, int64_t samples,
+                                               int minibatches) {
+  std::vector<Partition> out;
   for (size_t i = 0; i < program.graph.calls.size(); ++i) {
-    std::vector<DealSample> drawn;
+    std::vector<PartitionSample> drawn;
     for (int64_t s = 0; s < samples; ++s)
       drawn.push_back({SampleId{s}, GroupId{s / 2}, 5 + s % 3, 3 + s * 7 % 11});
-    DealOptions options;
+    PartitionOptions options;
     options.trains = program.graph.calls[i].kind == CallKind::kTrainStep;
     options.minibatches = minibatches;
     const bool passes = uses_model(program.graph.calls[i]);
-    out.push_back(passes ? deal(drawn, program.calls[i].strategy, options) : Deal{});
+    out.push_back(passes ? partition_samples(drawn, program.calls[i].strategy, options)
+                         : Partition{});
   }
   return out;
 }

@@ -148,11 +148,11 @@ TEST(ListMutants, AreRefusedOrDoTheSame) {
   for (const MutantCase& test : mutant_cases()) {
     SCOPED_TRACE(test.name);
     const Program program = program_of(test);
-    const std::vector<Deal> deals = drawn_deals(program, 16, 2);
-    const MutantSites sites(program, ops_of(program, deals));
+    const std::vector<Partition> partitions = drawn_partitions(program, 16, 2);
+    const MutantSites sites(program, ops_of(program, partitions));
     for (const Mutant& mutant : sites.draw(full_tier() ? 1000000 : 200, 27)) {
       ++drawn[mutant.mutation];
-      if (!refusal(program, mutant, deals).empty()) continue;
+      if (!refusal(program, mutant, partitions).empty()) continue;
       ++passed[mutant.mutation];
       EXPECT_FALSE(mutant.change_ops) << mutant.what << ": ops are never the same";
       const Program other = mutant.lists(program);

@@ -22,8 +22,8 @@ int region_phase(OpKind kind) {
   }
 }
 
-std::vector<Instruction> weave(const std::array<std::vector<Instruction>, 2>& regions,
-                               int32_t fused) {
+std::vector<Instruction> fuse_regions(const std::array<std::vector<Instruction>, 2>& regions,
+                                      int32_t fused) {
   std::vector<Instruction> out;
   for (int phase = 0; phase <= region_phase(OpKind::kRegionEnd); ++phase)
     for (size_t c = 0; c < regions.size(); ++c)

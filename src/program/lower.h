@@ -20,11 +20,11 @@ std::vector<OpKind> generation_body(SamplePart part);
 // calls. Updated weights come back to all who hold them before another call's update.
 int region_phase(OpKind kind);
 
-// The region of two training calls whose passes are woven by entry `fused` of the program's, from
+// The region of two training calls whose passes are fused by entry `fused` of the program's, from
 // the region of each: both are open while one instruction executes the passes of both; then kind by
 // kind what each makes of its gradients.
-std::vector<Instruction> weave(const std::array<std::vector<Instruction>, 2>& regions,
-                               int32_t fused);
+std::vector<Instruction> fuse_regions(const std::array<std::vector<Instruction>, 2>& regions,
+                                      int32_t fused);
 
 // The entry of a call's share among these ranks, added to the program's.
 int32_t add_share(CallId id, std::vector<DeviceId> members, Program* program);

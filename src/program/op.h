@@ -30,7 +30,7 @@ enum class GroupKind {
   kTensor,        // tensor-parallel ranks of one stage of one replica
   kShared,        // those of them that hold the same key-value heads (more ranks than heads)
   kContext,       // ranks that share the tokens of each sequence
-  kExperts,       // ranks that the routed experts of a layer are dealt to
+  kExperts,       // ranks that the routed experts of a layer are partitioned over
   kData,          // ranks that hold the same dense parameters
   kShards,        // those of them that ZeRO shards over, where it is not all
   kAcross,        // those of them that hold the same shard
@@ -68,13 +68,13 @@ struct InsideOp {
 };
 double bytes_of(const InsideOp& inside, double tokens);
 
-// The run of layers that one forward or backward passes, with what happens inside of it.
+// The virtual pipeline stage that one forward or backward passes, with what happens inside of it.
 struct OpBody {
   int32_t part = 0;  // of pp * interleave: chunk * pp + stage
   Interval layers;
   bool embedding = false, head = false;    // the ends of the model
   bool trains = false;                     // keeps activations for its backward
-  Recompute recompute = Recompute::kNone;  // what the backward computes again
+  Recompute recompute = Recompute::kNone;  // activation checkpointing
   // Ranks that share the work of each token, whether they also share out the tokens of norms, and
   // the stages that a micro-batch passes.
   int32_t shards = 1;
@@ -112,7 +112,8 @@ struct Op {
   int32_t group = -1;  // collectives, norm, agree, sample: in Expansion::groups
   int32_t what = -1;   // state that it reads or writes: in Expansion::tensors
   double bytes = 0;    // send, receive, collectives: of the whole (TransferKind), without padding
-  // Where in the deal: mini-batch of Deal::minibatches, micro-batch of this rank's. -1: none.
+  // Where in the partition: mini-batch of Partition::minibatches, micro-batch of this rank's. -1:
+  // none.
   int32_t minibatch = -1, micro_batch = -1;
   // Optimizer steps of this call's role that are in the weights which the op reads, counted from
   // the begin of the call; an update writes the next.

@@ -28,12 +28,13 @@ void write_body(const Expansion& e, const Op& op, std::ostream& out) {
   }
 }
 
-void write_rows(const Expansion& e, const Op& op, const Deal* deal, std::ostream& out) {
+void write_rows(const Expansion& e, const Op& op, const Partition* partition, std::ostream& out) {
   if (op.micro_batch < 0) return;
   out << " micro-batch " << op.micro_batch;
-  if (deal == nullptr) return;
+  if (partition == nullptr) return;
   out << " {";
-  const auto& rows = deal->minibatches[op.minibatch].micro_batches[e.at.dp_rank][op.micro_batch];
+  const auto& rows =
+      partition->minibatches[op.minibatch].micro_batches[e.at.dp_rank][op.micro_batch];
   for (size_t i = 0; i < rows.size(); ++i) out << (i > 0 ? "," : "") << rows[i];
   out << "}";
 }
@@ -58,7 +59,7 @@ const char* group_kind_name(GroupKind kind) {
   return kNames[static_cast<int>(kind)];
 }
 
-std::string ops_text(const Expansion& e, const Deal* deal) {
+std::string ops_text(const Expansion& e, const Partition* partition) {
   std::ostringstream out;
   for (size_t i = 0; i < e.ops.size(); ++i) {
     const Op& op = e.ops[i];
@@ -69,7 +70,7 @@ std::string ops_text(const Expansion& e, const Deal* deal) {
           << op.cut << (op.kind == OpKind::kSend ? " to " : " from ") << op.peer;
     if (op.group >= 0) write_group(e.groups[op.group], out);
     if (op.bytes > 0) out << " " << format_bytes(op.bytes);
-    write_rows(e, op, deal, out);
+    write_rows(e, op, partition, out);
     if (op.minibatch >= 0) out << " mini-batch " << op.minibatch;
     if (op.after[0] >= 0) out << " after " << op.after[0];
     out << "\n";

@@ -10,8 +10,8 @@
 #include "base/contains.h"
 #include "base/text.h"
 #include "plan/test_problem.h"
-#include "program/deal.h"
 #include "program/expand.h"
+#include "program/partition.h"
 #include "program/program.h"
 
 namespace braid::inline program {
@@ -31,15 +31,15 @@ ExecutionPlan placed_plan(const PlanningProblem& problem, const std::string& pla
   return plan;
 }
 
-Deal deal_of(const Program& program, const PlanningProblem& problem, CallId id) {
-  std::vector<DealSample> samples;
+Partition partition_of(const Program& program, const PlanningProblem& problem, CallId id) {
+  std::vector<PartitionSample> samples;
   const Call& call = program.graph.calls[id.value];
   for (int64_t i = 0; i < call_samples(problem, call); ++i)
     samples.push_back({SampleId{i}, GroupId{i}, 100 + i % 7, 50 + i % 11, true});
-  DealOptions options;
+  PartitionOptions options;
   options.trains = call.kind == CallKind::kTrainStep;
   options.minibatches = problem.workload.minibatches;
-  return deal(samples, program.calls[id.value].strategy, options);
+  return partition_samples(samples, program.calls[id.value].strategy, options);
 }
 
 TEST(Placements, OnlyDevicesOfARoleAreInItsCollectives) {
@@ -81,10 +81,10 @@ TEST(Placements, OnlyDevicesOfACallAreInTheGroupsOfItsBody) {
         for (const Call& call : problem.graph.calls) {
           if (!uses_model(call) || call.kind == CallKind::kGenerate) continue;
           const CallId id{static_cast<int32_t>(&call - problem.graph.calls.data())};
-          const Deal dealt = deal_of(*program, problem, id);
+          const Partition partition = partition_of(*program, problem, id);
           const std::vector<DeviceId>& mesh = program->calls[id.value].mesh.devices;
           for (const DeviceId rank : mesh)
-            for (const OpGroup& group : expand(*program, id, rank, dealt).groups) {
+            for (const OpGroup& group : expand(*program, id, rank, partition).groups) {
               groups += group.members.size() > 1;
               for (const DeviceId member : group.members) EXPECT_TRUE(contains(mesh, member));
             }

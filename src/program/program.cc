@@ -109,7 +109,7 @@ void write_detail(const Program& program, const Instruction& instruction, Device
     case OpKind::kPasses:
       for (const CallId other : program.fused[instruction.detail].calls)
         if (other != instruction.call)
-          out << " woven with " << program.graph.calls[other.value].name;
+          out << " fused with " << program.graph.calls[other.value].name;
       return;
     default:
       out << " copy " << instruction.detail << " of " << program.copies[instruction.detail].role;

@@ -45,7 +45,7 @@ struct Instruction {
   // What it is about. Reallocate: index into reallocations; share, exchange: into exchanges;
   // reduce, agree, all_gather: into groups, of the ranks that are in it together (-1: this one
   // alone); load, offload: into states; release, and call and round with another copy than the
-  // home's: into copies; passes of two calls that are woven: into fused; repeat: the instruction of
+  // home's: into copies; passes of two calls that are fused: into fused; repeat: the instruction of
   // this list to go back to. Else -1.
   int32_t detail = -1;
   // Load of weights: of these layers, with the ends of the model that lie beside them. Empty: all.
@@ -122,8 +122,8 @@ struct FusedPass {
   friend bool operator==(const FusedPass&, const FusedPass&) = default;
 };
 
-// Two training calls whose passes are woven into one order (program/fused.h). They have one region
-// in every list, with a begin and an end of each: it repeats until both are done.
+// Two training calls whose passes are fused into one schedule (program/fused.h). They have one
+// region in every list, with a begin and an end of each: it repeats until both are done.
 struct FusedCalls {
   std::array<CallId, 2> calls;
   PipelineProblem problem;                        // of each fused group
@@ -225,7 +225,7 @@ std::string executed_instruction(const Program& program, size_t rank, size_t ind
 std::string program_text(const Program& program);
 
 // 64-bit hash of everything static, as 16 hexadecimal digits: the lists and what they refer to,
-// every call's mesh and strategy, the models, the fused order and the rules of dealing and
+// every call's mesh and strategy, the models, the fused order and the rules of partitioning and
 // expansion.
 std::string program_hash(const Program& program);
 

@@ -4,10 +4,10 @@
 #include <sstream>
 
 #include "base/text.h"
-#include "program/deal.h"
 #include "program/expand.h"
 #include "program/hand_over.h"
 #include "program/op.h"
+#include "program/partition.h"
 #include "program/program.h"
 
 namespace braid::inline program {
@@ -20,7 +20,7 @@ class StaticText {
 
   // What compile() makes for all ranks alike.
   std::string tables() {
-    put("rules", kCompileRules, kDealRules, kExpandRules, kRoundsBetweenAgreements);
+    put("rules", kCompileRules, kPartitionRules, kExpandRules, kRoundsBetweenAgreements);
     write_graph();
     for (const CallPlacement& call : program_.calls) write_call(call);
     for (const ModelShape& model : program_.models) write_model(model);

@@ -63,7 +63,7 @@ class ReallocationPlanner {
   void plan(Relays relays) {
     relays_ = relays;
     move_ends(true);
-    for (const Interval& run : layer_runs())
+    for (const Interval& run : layers_together())
       for (size_t kind = 0; kind < kinds_.size(); ++kind) {
         const Interval layers{std::max<int64_t>(run.begin, kinds_[kind].layer_begin),
                               std::min<int64_t>(run.end, kinds_[kind].layer_end)};
@@ -82,8 +82,9 @@ class ReallocationPlanner {
         move(kind, {0, 1});
   }
 
-  // Runs of layers that one stage holds under either layout, cut further to balance senders.
-  std::vector<Interval> layer_runs() const {
+  // Layers that go together: those that one stage holds under either layout, cut at the ends of
+  // virtual pipeline stages and further, to balance senders.
+  std::vector<Interval> layers_together() const {
     std::vector<int64_t> cuts = {layers_};
     for (const ParamLayout* layout : {&from_, &to_}) {
       const int64_t parts = int64_t{layout->pp} * layout->interleave;
@@ -94,7 +95,7 @@ class ReallocationPlanner {
     std::vector<Interval> runs;
     for (size_t i = 0; i + 1 < cuts.size(); ++i) {
       const int64_t length = cuts[i + 1] - cuts[i];
-      const int64_t pieces = std::min(length, kRunsOfLayers);
+      const int64_t pieces = std::min(length, kLayerPieces);
       for (int64_t k = 0; k < pieces; ++k)
         runs.push_back({cuts[i] + length * k / pieces, cuts[i] + length * (k + 1) / pieces});
     }

@@ -12,9 +12,9 @@
 
 namespace braid::inline program {
 
-// Runs that the layers of a stage travel in: more balance the senders better, fewer make smaller
+// Pieces that the layers of a stage travel in: more balance the senders better, fewer make smaller
 // plans.
-inline constexpr int64_t kRunsOfLayers = 8;
+inline constexpr int64_t kLayerPieces = 8;
 
 // Messages of long chains take about so much longer than the busiest link is busy: each waits for
 // the one before.

@@ -10,9 +10,9 @@
 
 namespace braid::inline program {
 
-// Runs of layers in which the weights of a device come from the host one after another, in the
-// order in which passes use them: at most kLoadRuns where the device has one run of layers, at
-// least one of each run that it has. REQUIRES: the layout has the device.
+// Layers whose weights come from the host together, in the order in which passes use them: at most
+// kLoadRuns pieces where the device has one virtual pipeline stage, at least one of each that it
+// has. REQUIRES: the layout has the device.
 inline constexpr int64_t kLoadRuns = 8;
 std::vector<Interval> load_runs(const ParamLayout& layout, int64_t layers, DeviceId device);
 

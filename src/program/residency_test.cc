@@ -122,7 +122,7 @@ TEST(Residency, StateComesBackAfterItHasLeft) {
     }
     ++loads;
   }
-  // Those of generate, old_logprob, update_actor in their runs of layers.
+  // Those of generate, old_logprob, update_actor a few layers at a time.
   EXPECT_EQ(loads, 3 * kLoadRuns);
 }
 

@@ -353,31 +353,33 @@ class MadeOps {
 
 }  // namespace
 
-Status verify_ops_of(const CallFrame& frame, DeviceId rank, const Deal& deal,
+Status verify_ops_of(const CallFrame& frame, DeviceId rank, const Partition& partition,
                      const OpsOfRank& ops) {
   const Expansion& own = ops(rank);
   const bool trains = frame.kind == CallKind::kTrainStep;
   std::vector<int64_t> batches;
-  for (const MiniBatch& minibatch : deal.minibatches)
+  for (const MiniBatch& minibatch : partition.minibatches)
     batches.push_back(std::ssize(minibatch.micro_batches[own.at.dp_rank]));
   BRAID_TRY(Passes(own, trains, 0, std::move(batches)).verify());
   if (!trains) BRAID_TRY(verify_end(frame, own));
   BRAID_TRY(verify_gathers(frame, own));
   BRAID_TRY(verify_waits(own));
-  if (trains) BRAID_TRY(verify_updates(frame, own, static_cast<int32_t>(deal.minibatches.size())));
+  if (trains)
+    BRAID_TRY(verify_updates(frame, own, static_cast<int32_t>(partition.minibatches.size())));
   return verify_meetings(frame, own, ops);
 }
 
-Status verify_ops(const CallFrame& frame, const std::vector<Expansion>& ranks, const Deal& deal) {
+Status verify_ops(const CallFrame& frame, const std::vector<Expansion>& ranks,
+                  const Partition& partition) {
   BRAID_CHECK(ranks.size() == frame.where->mesh.devices.size(), "the lists of all ranks");
   const AllOps ops(ranks);
-  for (const Expansion& e : ranks) BRAID_TRY(verify_ops_of(frame, e.rank, deal, ops));
+  for (const Expansion& e : ranks) BRAID_TRY(verify_ops_of(frame, e.rank, partition, ops));
   return ok_status();
 }
 
-DealShape shape_of(const Deal& deal) {
-  DealShape out;
-  for (const MiniBatch& minibatch : deal.minibatches) {
+PartitionShape shape_of(const Partition& partition) {
+  PartitionShape out;
+  for (const MiniBatch& minibatch : partition.minibatches) {
     out.emplace_back();
     for (const auto& micro_batches : minibatch.micro_batches)
       out.back().push_back(static_cast<int32_t>(micro_batches.size()));
@@ -385,16 +387,16 @@ DealShape shape_of(const Deal& deal) {
   return out;
 }
 
-Result<Expansion> verified_ops(const CallFrame& frame, DeviceId rank, const Deal& deal,
+Result<Expansion> verified_ops(const CallFrame& frame, DeviceId rank, const Partition& partition,
                                VerifiedShapes* verified, const ChangeOps& change) {
   MadeOps ops([&](DeviceId of) {
-    Expansion e = expand(frame, of, deal);
+    Expansion e = expand(frame, of, partition);
     if (change) change(&e);
     return e;
   });
-  DealShape shape = shape_of(deal);
+  PartitionShape shape = shape_of(partition);
   if (verified != nullptr && verified->count(shape) == 0) {
-    BRAID_TRY(verify_ops_of(frame, rank, deal, std::ref(ops)));
+    BRAID_TRY(verify_ops_of(frame, rank, partition, std::ref(ops)));
     verified->insert(std::move(shape));
   }
   return ops.take(rank);

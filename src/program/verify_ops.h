@@ -32,26 +32,27 @@ using OpsOfRank = std::function<const Expansion&(DeviceId rank)>;
 //  * ops read the weights of the last update;
 //  * inference ends with one agreement of those who end alike (ends_alike()).
 // The error names the rank, the op and the rule. REQUIRES: the rank is in the call's mesh.
-Status verify_ops_of(const CallFrame& frame, DeviceId rank, const Deal& deal, const OpsOfRank& ops);
+Status verify_ops_of(const CallFrame& frame, DeviceId rank, const Partition& partition,
+                     const OpsOfRank& ops);
 // Of all ranks of its mesh, in the mesh's order.
-Status verify_ops(const CallFrame& frame, const std::vector<Expansion>& ranks, const Deal& deal);
+Status verify_ops(const CallFrame& frame, const std::vector<Expansion>& ranks,
+                  const Partition& partition);
 
 // What the lists of a call depend on, beside the sizes of what its ops work on and send: how many
 // micro-batches each data-parallel rank has, [mini-batch][dp rank].
-using DealShape = std::vector<std::vector<int32_t>>;
-DealShape shape_of(const Deal& deal);
+using PartitionShape = std::vector<std::vector<int32_t>>;
+PartitionShape shape_of(const Partition& partition);
 
-// The deals of one call whose lists were found to fit each other.
-using VerifiedShapes = std::set<DealShape>;
+// The partitions of one call whose lists were found to fit each other.
+using VerifiedShapes = std::set<PartitionShape>;
 
 // Changes the ops of a call on their rank, as a fault would; empty: they stay as they are.
 using ChangeOps = std::function<void(Expansion* ops)>;
 
-// The ops of a rank: what a runtime executes. For the first deal of a shape they are checked with
-// verify_ops_of(), and the shape is added to `verified`; null: they are not checked. `change` makes
-// what every rank lists another list.
-// REQUIRES: the rank is in the call's mesh.
-Result<Expansion> verified_ops(const CallFrame& frame, DeviceId rank, const Deal& deal,
+// The ops of a rank: what a runtime executes. For the first partition of a shape they are checked
+// with verify_ops_of(), and the shape is added to `verified`; null: they are not checked. `change`
+// makes what every rank lists another list. REQUIRES: the rank is in the call's mesh.
+Result<Expansion> verified_ops(const CallFrame& frame, DeviceId rank, const Partition& partition,
                                VerifiedShapes* verified, const ChangeOps& change = {});
 
 // The ops of one round of a generation replica, on one of its ranks.

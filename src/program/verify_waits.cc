@@ -127,7 +127,7 @@ class WaitWalk {
                : ok_status();
   }
 
-  // What is prefetched, as weights in runs of layers and optimizers may be, waits for the call
+  // What is prefetched, as weights a few layers at a time and optimizers may be, waits for the call
   // before the last.
   Status load(const Instruction& i) const {
     const bool prefetched = i.layers.size() > 0 || program_.states[i.detail].optimizer;

@@ -40,9 +40,9 @@ Status fail_at(Session& session, int n) {
       .status();
 }
 
-// "ppo-woven": one rank whose updates of critic and actor are woven.
+// "ppo-fused": one rank whose updates of critic and actor are fused.
 Program program_named(const std::string& name, const Config& config) {
-  if (name != "ppo-woven") return program_of(config);
+  if (name != "ppo-fused") return program_of(config);
   const auto problem =
       make_problem(config, [](const std::string& path) { return read_file(path); });
   EXPECT_TRUE(problem.ok()) << problem.status().message();
@@ -129,7 +129,7 @@ TEST_P(OpenStep, FailsAgainAndGoesOn) {
   expect_same_end(*session);
 }
 
-INSTANTIATE_TEST_SUITE_P(Names, OpenStep, testing::Values("ppo", "grpo", "ppo-woven"));
+INSTANTIATE_TEST_SUITE_P(Names, OpenStep, testing::Values("ppo", "grpo", "ppo-fused"));
 
 TEST(OpenStepState, NumbersSurviveExactly) {
   StepProgress progress;

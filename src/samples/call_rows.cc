@@ -17,7 +17,7 @@ int64_t learned_tokens(const SampleStore& store, size_t row) {
 }
 
 // Training leaves out responses that were cut.
-void leave_out_truncated(const SampleStore& store, std::vector<DealSample>& samples) {
+void leave_out_truncated(const SampleStore& store, std::vector<PartitionSample>& samples) {
   const Result<at::Tensor> truncated_S = store.reals("truncated", store.all_rows());
   BRAID_CHECK(truncated_S.ok(), "generation says which responses were cut");
   const at::Tensor values = truncated_S->contiguous();
@@ -52,53 +52,55 @@ int64_t most_tokens(const MiniBatch& batch) {
   return most;
 }
 
-const Deal& CallRows::deal(CallId call, int64_t step, SamplePart part) {
-  const auto known = deals_.find({call.value, part});
-  if (known != deals_.end()) return known->second;
+const Partition& CallRows::partition(CallId call, int64_t step, SamplePart part) {
+  const auto known = partitions_.find({call.value, part});
+  if (known != partitions_.end()) return known->second;
   if (part == SamplePart::kAll && in_parts(call)) {
-    Deal both = joined({deal(call, step, SamplePart::kEarly), deal(call, step, SamplePart::kLate)});
-    return deals_.emplace(std::pair(call.value, part), std::move(both)).first->second;
+    Partition both = joined(
+        {partition(call, step, SamplePart::kEarly), partition(call, step, SamplePart::kLate)});
+    return partitions_.emplace(std::pair(call.value, part), std::move(both)).first->second;
   }
   const auto lowered = micro_tokens_.find(call.value);
   const int64_t tokens = lowered == micro_tokens_.end() ? 0 : lowered->second;
-  return deals_.emplace(std::pair(call.value, part), deal_anew(call, step, tokens, part))
+  return partitions_.emplace(std::pair(call.value, part), partition_anew(call, step, tokens, part))
       .first->second;
 }
 
-std::vector<DealSample> CallRows::samples_of(const SampleStore& store, CallId call) const {
+std::vector<PartitionSample> CallRows::samples_of(const SampleStore& store, CallId call) const {
   const TokenLists& prompts = **store.tokens("prompt_ids");
   const std::vector<int64_t> lens = store.lens_of(program_.graph.calls[call.value]);
-  std::vector<DealSample> out;
+  std::vector<PartitionSample> out;
   for (size_t row = 0; row < store.size(); ++row)
     out.push_back({store.sample(row).id, store.sample(row).group,
                    static_cast<int64_t>(prompts[row].size()), lens[row]});
   return out;
 }
 
-Deal CallRows::deal_of(const SampleStore& read, CallId call, int64_t step, int64_t rank,
-                       SamplePart part) {
-  Deal out = deal(call, step, part);
+Partition CallRows::partition_of(const SampleStore& read, CallId call, int64_t step, int64_t rank,
+                                 SamplePart part) {
+  Partition out = partition(call, step, part);
   if (const int own = dp_rank(call, rank); own >= 0)
     set_lengths(samples_of(read, call), own, shares_prompts(config_, program_.graph), &out);
   return out;
 }
 
-Deal CallRows::deal_part(const std::vector<DealSample>& samples, CallId call,
-                         const Strategy& strategy, const DealOptions& options,
-                         SamplePart part) const {
+Partition CallRows::partition_part(const std::vector<PartitionSample>& samples, CallId call,
+                                   const Strategy& strategy, const PartitionOptions& options,
+                                   SamplePart part) const {
   const CallPlacement& generate = program_.calls[program_.scoring.generate.value];
   const std::vector<bool> free = free_ranks(program_.calls[call.value], generate, *handed_);
-  PartDeals parts = deal_parts(samples, strategy, options, free, *handed_);
+  PartitionParts parts = partition_parts(samples, strategy, options, free, *handed_);
   return std::move(part == SamplePart::kEarly ? parts.early : parts.late);
 }
 
-Deal CallRows::deal_anew(CallId call, int64_t step, int64_t micro_tokens, SamplePart part) const {
-  std::vector<DealSample> samples = samples_of(store_, call);
+Partition CallRows::partition_anew(CallId call, int64_t step, int64_t micro_tokens,
+                                   SamplePart part) const {
+  std::vector<PartitionSample> samples = samples_of(store_, call);
   // The mask comes with the data, so that every rank has it.
   if (store_.has("loss_mask"))
     for (size_t row = 0; row < samples.size(); ++row)
       samples[row].learned = learned_tokens(store_, row);
-  DealOptions options;
+  PartitionOptions options;
   options.trains = program_.graph.calls[call.value].kind == CallKind::kTrainStep;
   if (options.trains && config_.algorithm.mask_truncated && generates(program_.graph))
     leave_out_truncated(store_, samples);
@@ -112,20 +114,20 @@ Deal CallRows::deal_anew(CallId call, int64_t step, int64_t micro_tokens, Sample
   options.share_prompts = shares_prompts(config_, program_.graph);
   Strategy strategy = placement(call).strategy;
   if (micro_tokens > 0) strategy.micro_tokens = micro_tokens;
-  if (part != SamplePart::kAll) return deal_part(samples, call, strategy, options, part);
-  return braid::deal(samples, strategy, options);
+  if (part != SamplePart::kAll) return partition_part(samples, call, strategy, options, part);
+  return partition_samples(samples, strategy, options);
 }
 
 std::optional<int64_t> CallRows::cut_smaller(CallId call, int64_t step, size_t minibatch,
                                              SamplePart part) {
-  const MiniBatch& before = deal(call, step, part).minibatches[minibatch];
+  const MiniBatch& before = partition(call, step, part).minibatches[minibatch];
   int64_t most = most_tokens(before);
   const auto lowered = micro_tokens_.find(call.value);
   if (lowered != micro_tokens_.end()) most = std::min(most, lowered->second);
   for (int64_t tokens = most / 2; tokens > 0; tokens /= 2) {
-    Deal smaller = deal_anew(call, step, tokens, part);
+    Partition smaller = partition_anew(call, step, tokens, part);
     if (smaller.minibatches[minibatch].micro_batches == before.micro_batches) continue;
-    deals_[{call.value, part}] = std::move(smaller);
+    partitions_[{call.value, part}] = std::move(smaller);
     micro_tokens_[call.value] = tokens;
     return tokens;
   }
@@ -135,15 +137,16 @@ std::optional<int64_t> CallRows::cut_smaller(CallId call, int64_t step, size_t m
 std::vector<SampleRows> CallRows::by_rank(CallId call, int64_t step, SamplePart part) {
   const Call& entry = program_.graph.calls[call.value];
   const auto samples = static_cast<int64_t>(store_.size());
-  const bool dealt = uses_model(entry) && entry.kind != CallKind::kGenerate;
-  const Deal* deal = dealt ? &this->deal(call, step, part) : nullptr;
-  Deal generated;
+  const bool partitioned = uses_model(entry) && entry.kind != CallKind::kGenerate;
+  const Partition* partition = partitioned ? &this->partition(call, step, part) : nullptr;
+  Partition generated;
   if (entry.kind == CallKind::kGenerate && in_parts(call)) {
     generated.owned = generated_rows(*handed_, part);
-    deal = &generated;
+    partition = &generated;
   }
-  if (placed()) return rows_by_rank(program_, call, samples, deal);
-  return {deal != nullptr ? deal->owned.front() : deal_requests(samples, alone_.strategy).front()};
+  if (placed()) return rows_by_rank(program_, call, samples, partition);
+  return {partition != nullptr ? partition->owned.front()
+                               : partition_requests(samples, alone_.strategy).front()};
 }
 
 std::vector<SampleRows> CallRows::read_by_rank(CallId call, int64_t step, SamplePart part) {

@@ -1,5 +1,5 @@
-// Which rows of the store each rank works on in a call: the deal of the program (program/deal.h)
-// over the samples of the store. All ranks compute the same. Not thread-safe.
+// Which rows of the store each rank works on in a call: the partition of the program
+// (program/partition.h) over the samples of the store. All ranks compute the same. Not thread-safe.
 #pragma once
 
 #include <map>
@@ -10,10 +10,10 @@
 
 #include "algo/algorithm.h"
 #include "config/options.h"
-#include "program/deal.h"
 #include "program/exchange.h"
 #include "program/expand.h"
 #include "program/hand_over.h"
+#include "program/partition.h"
 #include "program/program.h"
 #include "samples/rows_by_rank.h"
 #include "samples/sample_store.h"
@@ -30,25 +30,25 @@ class CallRows : public RowsByRank {
 
   size_t samples() const override { return store_.size(); }
   // The samples have changed: another step, or some were dropped.
-  void forget() { deals_.clear(), handed_.reset(); }
+  void forget() { partitions_.clear(), handed_.reset(); }
   // The generation of the step is handed over: its rows and those of its scorers come in parts.
   void hand_over(HandOver handed) { handed_ = std::move(handed); }
   const std::optional<HandOver>& handed() const { return handed_; }
 
-  // The deal of an infer, reward or train call in step `step`. Of a call that runs in parts all
-  // samples are what its ranks own alone. REQUIRES: lengths of the part are known.
-  const Deal& deal(CallId call, int64_t step, SamplePart part = SamplePart::kAll);
+  // The partition of an infer, reward or train call in step `step`. Of a call that runs in parts
+  // all samples are what its ranks own alone. REQUIRES: lengths of the part are known.
+  const Partition& partition(CallId call, int64_t step, SamplePart part = SamplePart::kAll);
   // The same with the lengths that the samples of this rank have in another store, whose rows have
   // the numbers of these.
-  Deal deal_of(const SampleStore& read, CallId call, int64_t step, int64_t rank,
-               SamplePart part = SamplePart::kAll);
-  // Lowers, for this and all later deals of the call, the most tokens of a micro-batch until those
-  // of a mini-batch are others, and returns that; none where each has one sample. Which samples a
-  // rank has and what mini-batches consist of does not change, so ranks of other calls need not
-  // know.
+  Partition partition_of(const SampleStore& read, CallId call, int64_t step, int64_t rank,
+                         SamplePart part = SamplePart::kAll);
+  // Lowers, for this and all later partitions of the call, the most tokens of a micro-batch until
+  // those of a mini-batch are others, and returns that; none where each has one sample. Which
+  // samples a rank has and what mini-batches consist of does not change, so ranks of other calls
+  // need not know.
   std::optional<int64_t> cut_smaller(CallId call, int64_t step, size_t minibatch,
                                      SamplePart part = SamplePart::kAll);
-  // From here on the call runs its passes in its own order, where they were woven with another's.
+  // From here on the call runs its passes in its own order, where they were fused with another's.
   void run_alone(CallId call) { alone_calls_.insert(call.value); }
   // What cut_smaller() has lowered it to, by call.
   const std::map<int32_t, int64_t>& lowered() const { return micro_tokens_; }
@@ -84,10 +84,11 @@ class CallRows : public RowsByRank {
   CallFrame frame(CallId call) const;
 
  private:
-  std::vector<DealSample> samples_of(const SampleStore& store, CallId call) const;
-  Deal deal_anew(CallId call, int64_t step, int64_t micro_tokens, SamplePart part) const;
-  Deal deal_part(const std::vector<DealSample>& samples, CallId call, const Strategy& strategy,
-                 const DealOptions& options, SamplePart part) const;
+  std::vector<PartitionSample> samples_of(const SampleStore& store, CallId call) const;
+  Partition partition_anew(CallId call, int64_t step, int64_t micro_tokens, SamplePart part) const;
+  Partition partition_part(const std::vector<PartitionSample>& samples, CallId call,
+                           const Strategy& strategy, const PartitionOptions& options,
+                           SamplePart part) const;
   bool in_parts(CallId call) const { return handed_ && runs_in_parts(program_, call); }
   bool placed() const { return !program_.calls.empty(); }
   const CallPlacement& placement(CallId call) const {
@@ -100,7 +101,7 @@ class CallRows : public RowsByRank {
   CallPlacement alone_;  // one rank with all of every model
   ModelShape whole_;     // of those models: what a single rank's ops depend on
   std::optional<HandOver> handed_;
-  std::map<std::pair<int32_t, SamplePart>, Deal> deals_;
+  std::map<std::pair<int32_t, SamplePart>, Partition> partitions_;
   std::map<int32_t, int64_t> micro_tokens_;  // of calls that were cut smaller
   std::set<int32_t> alone_calls_;
 };

@@ -88,7 +88,7 @@ class FieldExchange {
 
   // All rows of a field to all ranks, at once. Every rank must call it.
   Status share(const Field& field);
-  // The same of counts: what later payloads and the dealing of samples are computed from.
+  // The same of counts: what later payloads and the partitioning of samples are computed from.
   Status share_counts(const Field& field);
   // The rows of a field that the first rank lacks to that rank. Every rank must call it, and
   // end_step() after it.

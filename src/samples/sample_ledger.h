@@ -1,6 +1,6 @@
 // How many samples each call of a step has computed beside how many it had to: a sample that no
-// rank computed, or two did, is an error that names the call, whatever lists and deals say. Plain
-// values; one thread.
+// rank computed, or two did, is an error that names the call, whatever lists and partitions say.
+// Plain values; one thread.
 #pragma once
 
 #include <cstdint>

@@ -1,4 +1,4 @@
-// The problem of weaving pipelines together: any number of pipelines whose stages lie on nodes, and
+// The problem of fusing pipelines together: any number of pipelines whose stages lie on nodes, and
 // a schedule for them: for each node the order of its ops. Values; all functions are pure.
 //
 // One micro-batch of a pipeline runs forward through stages 0, 1, ... and backward from the last to

@@ -1,7 +1,8 @@
 // A pipeline schedule: the order in which each stage runs the forwards and backwards of its
 // micro-batches. A value; all functions are pure. With `chunks` > 1 the model is cut into stages *
-// chunks parts and stage s holds parts s, s + stages, s + 2 stages, ... An op of a part waits for
-// the same micro-batch's forward on the part before, or its backward on the part after.
+// chunks virtual pipeline stages, called parts here, and stage s holds parts s, s + stages, s + 2
+// stages, ... An op of a part waits for the same micro-batch's forward on the part before, or its
+// backward on the part after.
 #pragma once
 
 #include <cstdint>

@@ -6,7 +6,7 @@
 
 #include "device/device_copy.h"
 #include "passes/inference.h"
-#include "program/deal.h"
+#include "program/partition.h"
 #include "samples/call_rows.h"
 
 namespace braid::inline scoring {
@@ -15,7 +15,7 @@ namespace {
 std::vector<SampleRows> cut_samples(const TokenLists& prompts, const TokenLists& responses,
                                     const TrainConfig& train) {
   std::map<std::vector<int32_t>, GroupId> groups;
-  std::vector<DealSample> samples;
+  std::vector<PartitionSample> samples;
   for (size_t row = 0; row < prompts.size(); ++row) {
     const auto number = static_cast<int64_t>(row);
     const GroupId group = groups.emplace(prompts[row], GroupId{number}).first->second;
@@ -24,9 +24,9 @@ std::vector<SampleRows> cut_samples(const TokenLists& prompts, const TokenLists&
   }
   Strategy strategy;
   strategy.micro_tokens = train.micro_tokens;
-  DealOptions options;
+  PartitionOptions options;
   options.share_prompts = train.share_prompts == "auto";
-  return deal(samples, strategy, options).minibatches[0].micro_batches[0];
+  return partition_samples(samples, strategy, options).minibatches[0].micro_batches[0];
 }
 
 }  // namespace

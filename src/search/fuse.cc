@@ -42,7 +42,7 @@ DeviceMesh reversed_stages(const DeviceMesh& mesh, int stages) {
   return out;
 }
 
-ExecutionPlan woven(ExecutionPlan plan, int64_t units) {
+ExecutionPlan with_fused_training(ExecutionPlan plan, int64_t units) {
   plan.fusion.train_schedules = true;
   plan.fusion.units = units;
   return plan;
@@ -81,10 +81,10 @@ class FusionSearch {
     BRAID_ASSIGN(std::vector<ExecutionPlan> candidates, fastest_pipelines());
     if (std::optional<ExecutionPlan> same = as_it_is()) candidates.push_back(std::move(*same));
     for (const ExecutionPlan& candidate : candidates)
-      BRAID_TRY(weave(candidate, options_.trial_units));
+      BRAID_TRY(fuse_updates(candidate, options_.trial_units));
     if (proposal_.wins()) {
       const ExecutionPlan best = proposal_.fused->plan;
-      BRAID_TRY(weave(best, options_.units));
+      BRAID_TRY(fuse_updates(best, options_.units));
     }
     return std::move(proposal_);
   }
@@ -105,8 +105,8 @@ class FusionSearch {
     return std::optional<Verdict>(std::move(*verdict));
   }
 
-  Status weave(const ExecutionPlan& candidate, int64_t units) {
-    ExecutionPlan plan = woven(candidate, units);
+  Status fuse_updates(const ExecutionPlan& candidate, int64_t units) {
+    ExecutionPlan plan = with_fused_training(candidate, units);
     BRAID_ASSIGN(std::optional<Verdict> verdict, verdict_on(plan, judge_));
     if (verdict && (!proposal_.fused || verdict->step_s <= proposal_.fused->verdict.step_s))
       proposal_.fused = {std::move(plan), std::move(*verdict)};
@@ -180,7 +180,7 @@ class FusionSearch {
           sizes.interleave = interleave, sizes.waves = waves;
           if (interleave > 1 || waves > 1) BRAID_TRY(judge_apart(sizes, judged));
         }
-    keep_fastest(judged, options_.woven);
+    keep_fastest(judged, options_.fused);
     std::vector<ExecutionPlan> out;
     for (Apart& one : judged) out.push_back(std::move(one.plan));
     return out;
@@ -222,7 +222,7 @@ std::string fusion_text(const FusionProposal& proposal, const ExecutionPlan& pla
     return cat("fused training: not proposed; the best plan with it steps in ",
                format_seconds(with_s), ", ", percent(with_s / proposal.step_s - 1), " % longer\n");
   std::string out =
-      cat("fused training: with the passes of both training calls woven the step takes ",
+      cat("fused training: with the passes of both training calls fused the step takes ",
           format_seconds(with_s), ", ", percent(1 - with_s / proposal.step_s), " % less\n");
   for (const std::string& line : diff(plan, proposal.fused->plan)) out += cat("  ", line, "\n");
   return out;

@@ -1,6 +1,6 @@
-// Fused training (program/fused.h) as a proposal beside a found plan: whether weaving its two
-// training calls, or weaving them after both were put into pipelines, makes the step shorter by the
-// judge's word. Beside it and not in its place: search_plans() does not weave (search/whole.h
+// Fused training (program/fused.h) as a proposal beside a found plan: whether fusing its two
+// training calls, or fusing them after both were put into pipelines, makes the step shorter by the
+// judge's word. Beside it and not in its place: search_plans() does not fuse (search/whole.h
 // does). Values; thread-safe.
 #pragma once
 
@@ -17,13 +17,13 @@ namespace braid::inline search {
 struct FusionOptions {
   double margin = 0;                             // share of every device's memory left free
   std::function<bool(const CallPlan&)> allowed;  // empty: every call's plan
-  // Of plans with one update after the other, to choose those that are worth weaving: a cheaper
-  // judge than the one of woven plans; empty: that one.
+  // Of plans with one update after the other, to choose those that are worth fusing: a cheaper
+  // judge than the one of fused plans; empty: that one.
   Judge apart = {};
   // Of the search for an order: of a plan that wins, and while plans are compared, when the first
   // units find nearly all of what there is to find.
   int64_t units = Fusion().units, trial_units = 2;
-  size_t woven = 4;  // plans with other pipelines that are woven, the fastest without
+  size_t fused = 4;  // plans with other pipelines that are fused, the fastest without
 };
 
 struct FusionProposal {

@@ -58,8 +58,8 @@ TEST(PlanFuse, ProposesWhatTheJudgeConfirms) {
   EXPECT_EQ(*plan_from_json(json["plan"]), fused);
 }
 
-// Nothing but the weave changes where the found plan is the only one allowed.
-TEST(PlanFuse, WeavesThePlanAsItIs) {
+// Nothing but the order changes where the found plan is the only one allowed.
+TEST(PlanFuse, FusesThePlanAsItIs) {
   const InPipelines f;
   FusionOptions options;
   options.allowed = [&](const CallPlan& call) {
@@ -99,7 +99,7 @@ TEST(PlanFuse, SaysByHowMuchItLoses) {
   EXPECT_FALSE(fusion_json(proposal).contains("plan"));
 }
 
-TEST(PlanFuse, OneTrainingCallHasNothingToWeave) {
+TEST(PlanFuse, OneTrainingCallHasNothingToFuse) {
   const PlanningProblem problem = make_test_problem({.algorithm = "grpo"});
   const Judge judge = [](const ExecutionPlan&) -> Result<Verdict> {
     return invalid_input("nobody asks");

@@ -119,10 +119,10 @@ class MoveLoads {
     const bool direct = direct_s <= kHopsCost * hops_s;
     const double out = direct ? most.direct_inside : kHopsCost * most.hops_inside;
     const double far_out = direct ? most.direct_outside : kHopsCost * most.hops_outside;
-    // What the last run of layers brings into a node is passed on there when the network is done.
+    // What the last layers bring into a node is passed on there when the network is done.
     return rates.latency_s + std::max(std::max(most.in, out) / rates.inside,
                                       std::max(most.far_in, far_out) / network +
-                                          most.relayed / rates.inside / kRunsOfLayers);
+                                          most.relayed / rates.inside / kLayerPieces);
   }
 
  private:

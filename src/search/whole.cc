@@ -45,9 +45,9 @@ class WholeSearch {
     BRAID_CHECK(plain.has_value(), "a search whose plans do not fit");
     out_.plain = *std::move(plain);
     BRAID_TRY(search_narrower());
-    out_.woven = out_.plain;
-    if (options_.parts.fused_training) BRAID_TRY(weave(JudgedPlan(out_.plain)).status());
-    out_.fused = out_.woven;
+    out_.fused_training = out_.plain;
+    if (options_.parts.fused_training) BRAID_TRY(fuse_updates(JudgedPlan(out_.plain)).status());
+    out_.fused = out_.fused_training;
     if (options_.parts.hand_over) BRAID_TRY(hand_over());
     out_.best = out_.fused;
     if (options_.parts.staleness > 0) BRAID_TRY(look_ahead());
@@ -85,7 +85,7 @@ class WholeSearch {
       return verdict.status().code() == Code::kInvalidInput ? refused() : verdict;
     };
     BRAID_TRY(edit_fusion(JudgedPlan(out_.plain)));
-    BRAID_TRY(edit_fusion(JudgedPlan(out_.woven)));
+    BRAID_TRY(edit_fusion(JudgedPlan(out_.fused_training)));
     for (const SpaceOptions& space : {space_options, together(space_options)}) {
       BRAID_ASSIGN(std::optional<JudgedPlan> best, best_in(space, handed));
       if (best) BRAID_TRY(improve_handed(*std::move(best)));
@@ -93,13 +93,13 @@ class WholeSearch {
     return ok_status();
   }
 
-  // A plan that was found with a hand-over and may be better with another one, or woven too.
+  // A plan that was found with a hand-over and may be better with another one, or fused too.
   Status improve_handed(JudgedPlan found) {
     BRAID_ASSIGN(found.verdict, judge_(found.plan));  // as it is without one
     BRAID_TRY(edit_fusion(found));
     if (!options_.parts.fused_training) return ok_status();
-    BRAID_ASSIGN(const std::optional<JudgedPlan> woven, weave(found));
-    return woven ? edit_fusion(*woven) : ok_status();
+    BRAID_ASSIGN(const std::optional<JudgedPlan> fused, fuse_updates(found));
+    return fused ? edit_fusion(*fused) : ok_status();
   }
 
   // The part of a space in which each call has all devices.
@@ -143,9 +143,9 @@ class WholeSearch {
     return verdict;
   }
 
-  // The plan with its updates woven, where they can be.
-  Result<std::optional<JudgedPlan>> weave(const JudgedPlan& start) {
-    FusionOptions fusion = options_.weaving;
+  // The plan with its updates fused, where they can be.
+  Result<std::optional<JudgedPlan>> fuse_updates(const JudgedPlan& start) {
+    FusionOptions fusion = options_.fusion;
     fusion.margin = out_.found.margin;
     fusion.allowed = options_.space.allowed;
     const Judge evaluator = evaluator_judge(problem_, pricer_);
@@ -154,8 +154,8 @@ class WholeSearch {
                  propose_fusion(problem_, start.plan, start.verdict.step_s, judge_, fusion));
     if (!proposal) return std::optional<JudgedPlan>();
     out_.tried += proposal->judged;
-    if (proposal->fused && proposal->fused->verdict.step_s < out_.woven.verdict.step_s)
-      out_.woven = *proposal->fused;
+    if (proposal->fused && proposal->fused->verdict.step_s < out_.fused_training.verdict.step_s)
+      out_.fused_training = *proposal->fused;
     return std::move(proposal->fused);
   }
 
@@ -204,7 +204,7 @@ class WholeSearch {
 
 std::string parts_text(const ExecutionPlan& plan) {
   std::vector<std::string> out;
-  if (plan.fusion.train_schedules) out.push_back("woven updates");
+  if (plan.fusion.train_schedules) out.push_back("fused updates");
   if (plan.fusion.migrate_below_samples > 0)
     out.push_back(
         cat("a hand-over of generation below ", plan.fusion.migrate_below_samples, " samples"));
@@ -221,9 +221,9 @@ std::vector<ExecutionPlan> fusion_edits(const ExecutionPlan& plan, const Plannin
     if (!(edited == plan) && validate(edited, problem).ok()) out.push_back(std::move(edited));
   };
   if (parts.fused_training && !plan.fusion.train_schedules) {
-    ExecutionPlan woven = facing_updates(plan, problem.graph);
-    woven.fusion.train_schedules = true;
-    keep(std::move(woven));
+    ExecutionPlan fused = facing_updates(plan, problem.graph);
+    fused.fusion.train_schedules = true;
+    keep(std::move(fused));
   }
   if (plan.fusion.train_schedules) {
     ExecutionPlan apart = plan;

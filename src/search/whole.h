@@ -1,9 +1,9 @@
 // One search over everything that a plan may say: devices, layouts and residency of all calls
 // (search_plans(), also in two parts of the space that a short time searches better: all devices
 // for each call, nothing on the host); the same among plans that hand their generation over, each
-// judged as it is with that; weaving of both updates, and both fusions, on the best of these;
+// judged as it is with that; fusing of both updates, and both fusions, on the best of these;
 // rollouts ahead of training on devices of their own. What is not joint: the evaluator, which leads
-// the searches, knows neither fusion nor staleness, which judges alone do; and updates are woven
+// the searches, knows neither fusion nor staleness, which judges alone do; and updates are fused
 // after a search, in pipelines of their own, while the other calls stay as they are. Values;
 // thread-safe.
 #pragma once
@@ -29,27 +29,27 @@ struct WholeOptions {
   SearchOptions search;
   PlanParts parts;
   int64_t ahead_units = 1;  // of search for each division of the devices
-  FusionOptions weaving;    // how hard orders are searched; margin and allowed are those above
+  FusionOptions fusion;     // how hard orders are searched; margin and allowed are those above
 };
 
 struct WholeFound {
-  Found found;        // without fusion and staleness
-  JudgedPlan plain;   // the fastest of these
-  JudgedPlan woven;   // the fastest with fused training, or plain
-  JudgedPlan fused;   // with both fusions too
-  JudgedPlan best;    // with staleness too
-  int64_t tried = 0;  // plans with fusion or staleness that were judged
+  Found found;                // without fusion and staleness
+  JudgedPlan plain;           // the fastest of these
+  JudgedPlan fused_training;  // the fastest with fused training, or plain
+  JudgedPlan fused;           // with both fusions too
+  JudgedPlan best;            // with staleness too
+  int64_t tried = 0;          // plans with fusion or staleness that were judged
 };
 
 // Share of a step that parts have to save before a plan with them is proposed.
 constexpr double kLeastGainOfParts = 0.01;
 
-// What a plan has beside devices, layouts and residency, in words: "woven updates and rollouts 1
+// What a plan has beside devices, layouts and residency, in words: "fused updates and rollouts 1
 // step ahead"; "" for nothing.
 std::string parts_text(const ExecutionPlan& plan);
 
 // Legal edits of a plan's fusion alone, of the parts that are allowed: other numbers of a
-// hand-over, none, and weaving the updates as they lie, or not.
+// hand-over, none, and fusing the updates as they lie, or not.
 std::vector<ExecutionPlan> fusion_edits(const ExecutionPlan& plan, const PlanningProblem& problem,
                                         const PlanParts& parts);
 

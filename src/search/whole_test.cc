@@ -31,8 +31,8 @@ struct WholeFixture {
     options.search.units.max_units = 2;
     options.search.judged = 6;
     options.search.polish = false;
-    options.weaving.units = options.weaving.trial_units = 1;
-    options.weaving.woven = 1;
+    options.fusion.units = options.fusion.trial_units = 1;
+    options.fusion.fused = 1;
     found = search_whole(problem, pricer, committed_calibration(), options);
   }
   WholeFixture(const WholeFixture&) = delete;
@@ -46,8 +46,8 @@ struct WholeFixture {
 TEST(WholeSearch, EachPartIsUsedWhereItIsAllowedAlone) {
   const WholeFixture all(whole_problem("ppo"), {true, true, 1});
   ASSERT_TRUE(all.found.ok()) << all.found.status().message();
-  EXPECT_GE(all.found->plain.verdict.step_s, all.found->woven.verdict.step_s);
-  EXPECT_GE(all.found->woven.verdict.step_s, all.found->fused.verdict.step_s);
+  EXPECT_GE(all.found->plain.verdict.step_s, all.found->fused_training.verdict.step_s);
+  EXPECT_GE(all.found->fused_training.verdict.step_s, all.found->fused.verdict.step_s);
   EXPECT_GE(all.found->fused.verdict.step_s, all.found->best.verdict.step_s);
   EXPECT_LT(all.found->best.verdict.step_s, all.found->plain.verdict.step_s);
   for (const JudgedPlan* one : {&all.found->plain, &all.found->fused, &all.found->best}) {
@@ -66,7 +66,7 @@ TEST(WholeSearch, FusionEditsAreLegalAndChangeFusionAlone) {
   const PlanningProblem problem = whole_problem("ppo");
   ExecutionPlan plan = uniform_plan(problem, 2, 1, 2);
   const auto edits = fusion_edits(plan, problem, {});
-  EXPECT_EQ(edits.size(), 5U);  // woven, and four numbers of a hand-over
+  EXPECT_EQ(edits.size(), 5U);  // fused, and four numbers of a hand-over
   for (const ExecutionPlan& edited : edits) {
     EXPECT_TRUE(validate(edited, problem).ok());
     EXPECT_FALSE(edited.fusion == plan.fusion);

@@ -96,7 +96,7 @@ Status HandOverCalls::hand_over(CallId id) {
   const ReplicaLimits limits =
       going_on({rollout.max_concurrent, rollout.kv_budget_tokens, rollout.max_response_length},
                samples, strategy.dp, step_.program.scoring.most);
-  const HandOver handed = braid::hand_over(progress, deal_requests(samples, strategy), limits);
+  const HandOver handed = braid::hand_over(progress, partition_requests(samples, strategy), limits);
   std::vector<int64_t> lens(progress.size(), 0);
   for (const int32_t row : handed.early) lens[row] = progress[row].produced;
   step_.store.set_lens_of(call, std::move(lens));

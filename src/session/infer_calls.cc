@@ -14,8 +14,8 @@ InferCalls::InferCalls(const StepContext& step)
 Result<InferWork> InferCalls::work_of(const InferOf& what) {
   const CallId id = step_.id_of(what.call);
   if (!what.own_lengths)
-    return what.work.inference(id, what.rows.deal(id, what.step, what.part), what.part);
-  read_ = what.rows.deal_of(what.store, id, what.step, step_.rank(), what.part);
+    return what.work.inference(id, what.rows.partition(id, what.step, what.part), what.part);
+  read_ = what.rows.partition_of(what.store, id, what.step, step_.rank(), what.part);
   return what.work.inference(id, read_, what.part);
 }
 

@@ -37,7 +37,7 @@ class InferCalls {
 
   const StepContext& step_;
   Inference inference_;
-  Deal read_;  // of a call with lengths of its own
+  Partition read_;  // of a call with lengths of its own
 };
 
 }  // namespace braid::inline session

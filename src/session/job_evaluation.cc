@@ -68,7 +68,7 @@ Result<std::vector<Generated>> JobEvaluation::responses_in_layout(CallId generat
   BRAID_TRY(step_.models.fill_copy_of(generate));
   std::vector<Generated> out;
   if (step_.takes_part(generate)) {
-    const SampleRows own = deal_requests(
+    const SampleRows own = partition_requests(
         evaluator_->responses(),
         step_.rows.frame(generate).where->strategy)[step_.rows.dp_rank(generate, step_.rank())];
     BRAID_ASSIGN(const std::unique_ptr<EngineRanks> ranks, step_.work.generation(generate));

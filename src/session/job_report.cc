@@ -15,9 +15,9 @@ namespace braid::inline session {
 namespace {
 
 // What the losses of a call's updates count, in one epoch.
-void note_kept(const Call& call, const Deal& deal, std::map<std::string, double>& row) {
-  DealTotals kept;
-  for (const MiniBatch& minibatch : deal.minibatches) {
+void note_kept(const Call& call, const Partition& partition, std::map<std::string, double>& row) {
+  LossTotals kept;
+  for (const MiniBatch& minibatch : partition.minibatches) {
     if (minibatch.epoch > 0) continue;
     kept.samples += minibatch.totals.samples;
     kept.tokens += minibatch.totals.tokens;
@@ -105,7 +105,7 @@ void JobReport::add_calls(std::map<std::string, double>& row) const {
   for (const Call& call : step_.program.graph.calls) {
     const CallId id = step_.id_of(call);
     if (call.kind == CallKind::kTrainStep)
-      note_kept(call, step_.rows.deal(id, step_.position.step), row);
+      note_kept(call, step_.rows.partition(id, step_.position.step), row);
     const auto found = report_.seconds.find(call.name);
     if (found == report_.seconds.end()) continue;
     row["time/" + call.name] = found->second;

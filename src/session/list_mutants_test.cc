@@ -64,10 +64,10 @@ Program job_program(const MutantJob& job) {
 
 // Those of 200 random mutants that nothing refuses.
 std::vector<Mutant> unrefused(const Program& program) {
-  const std::vector<Deal> deals = drawn_deals(program, 8, 2);
+  const std::vector<Partition> partitions = drawn_partitions(program, 8, 2);
   std::vector<Mutant> out;
-  for (Mutant& mutant : MutantSites(program, ops_of(program, deals)).draw(200, 27))
-    if (refusal(program, mutant, deals).empty()) out.push_back(std::move(mutant));
+  for (Mutant& mutant : MutantSites(program, ops_of(program, partitions)).draw(200, 27))
+    if (refusal(program, mutant, partitions).empty()) out.push_back(std::move(mutant));
   return out;
 }
 

@@ -11,7 +11,7 @@ namespace {
 constexpr double kShortest_s = 20e-6;  // shorter spans are no wider than a pixel
 constexpr size_t kMostLengths = 200;
 
-// Two calls whose passes are woven have their spans in common.
+// Two calls whose passes are fused have their spans in common.
 std::string names_of(const Program& program, const Instruction& instruction) {
   const std::string& name = program.graph.calls[instruction.call.value].name;
   if (instruction.kind != OpKind::kPasses || instruction.detail < 0) return name;

@@ -21,7 +21,7 @@ Training& TrainCalls::open(CallId call) {
 
 Result<TrainWork> TrainCalls::work_of(const Call& call) {
   const CallId id = step_.id_of(call);
-  return step_.work.training(id, step_.rows.deal(id, step_.position.step));
+  return step_.work.training(id, step_.rows.partition(id, step_.position.step));
 }
 
 // Whose metrics say how old the samples are.
@@ -78,7 +78,7 @@ Status TrainCalls::run_passes(const Call& call) {
 Status TrainCalls::run_one_by_one(const FusedCalls& fused) {
   for (const CallId id : fused.calls) {
     const Call& call = step_.call(id);
-    if (Training& training = open(id); training.woven()) {
+    if (Training& training = open(id); training.fused()) {
       BRAID_ASSIGN(TrainWork work, work_of(call));
       training.recut(std::move(work));
     }
@@ -90,7 +90,7 @@ Status TrainCalls::run_one_by_one(const FusedCalls& fused) {
 // The passes of both calls in their common order.
 Status TrainCalls::run_fused(const FusedCalls& fused) {
   std::array<Training*, 2> both = {&open(fused.calls[0]), &open(fused.calls[1])};
-  if (both[0]->woven() && both[1]->woven()) {
+  if (both[0]->fused() && both[1]->fused()) {
     BRAID_ASSIGN(const bool fits, reserve_fused(fused));
     if (!fits) run_apart(fused, kDeclared);
   }
@@ -143,7 +143,7 @@ Status TrainCalls::agree(const Call& call) {
   BRAID_TRY(training.agree());
   if (!training.ran_out()) return ok_status();
   const std::string why = training.why_ran_out();
-  if (training.woven()) {  // alone it may fit
+  if (training.fused()) {  // alone it may fit
     run_apart(step_.program.fused[place_in_pair(step_.program, id).entry], why);
   } else if (!cut_smaller(step_, call, step_.rows, training.open_minibatch(), why)) {
     return step_.talk.fail_alike(step_.all_take_part(id), too_little_memory(why),

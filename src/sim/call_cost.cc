@@ -37,7 +37,7 @@ CollectiveOp collective_of(OpKind kind) {
 // agreement that ends inference, and of generation a round and its agreement.
 std::vector<Expansion> expand_stages(const CallFrame& frame) {
   const Strategy& s = frame.where->strategy;
-  Deal nothing;
+  Partition nothing;
   nothing.minibatches.emplace_back();
   nothing.minibatches[0].micro_batches.resize(s.dp);
   nothing.minibatches[0].tokens.resize(s.dp);

@@ -1,4 +1,4 @@
-// What the exchanges and shares of a program take: the rows that its deals move
+// What the exchanges and shares of a program take: the rows that its partitions move
 // (program/exchange.h) with the lengths of one step. Pure; thread-safe.
 #pragma once
 

@@ -59,7 +59,7 @@ void StepSimulation::expand_host(CallId id) {
 }
 
 StepSimulation::CallRuns StepSimulation::start_runs(CallId id, SamplePart part) {
-  CallRuns out{id, prices_.deal(id, part), prices_.samples(id), {}, {}, part};
+  CallRuns out{id, prices_.partition(id, part), prices_.samples(id), {}, {}, part};
   const Strategy& s = program_.calls[id.value].strategy;
   for (int dp_rank = 0; dp_rank < s.dp; ++dp_rank)
     for (int stage = 0; stage < s.pp; ++stage)
@@ -76,8 +76,8 @@ bool StepSimulation::take_minibatch(CallRuns* call, size_t step) const {
            run.ops.ops[run.end].minibatch == static_cast<int32_t>(step))
       ++run.end;
   }
-  if (step >= call->dealt.minibatches.size()) return false;
-  for (const auto& batches : call->dealt.minibatches[step].micro_batches) {
+  if (step >= call->partition.minibatches.size()) return false;
+  for (const auto& batches : call->partition.minibatches[step].micro_batches) {
     Works works;
     for (const SampleRows& rows : batches) {
       const MicroBatch batch = prices_.micro_batch(call->id, rows, call->samples);
@@ -98,7 +98,7 @@ std::vector<StepSimulation::StageRun*> StepSimulation::replica_of(CallRuns* call
 
 void StepSimulation::end_runs(const CallRuns& call) {
   rounds_[call.id.value] =
-      std::max<int64_t>(1, static_cast<int64_t>(call.dealt.minibatches.size()));
+      std::max<int64_t>(1, static_cast<int64_t>(call.partition.minibatches.size()));
   for (const StageRun& run : call.stages)
     if (run.last >= 0) leave(call.id, run.at, run.last, call.part);
 }
@@ -109,7 +109,7 @@ void StepSimulation::expand_passes(CallId id, SamplePart part) {
   CallRuns call = start_runs(id, part);
   const CallFrame frame = call_frame(program_, id, part);
   for (StageRun& run : call.stages) {
-    run.ops = expand(frame, stage_devices(id, run.at)[0], call.dealt);
+    run.ops = expand(frame, stage_devices(id, run.at)[0], call.partition);
     if (options_.change_ops) options_.change_ops(&run.ops);
     run.tasks.assign(run.ops.ops.size(), -1);
   }
@@ -138,7 +138,7 @@ void StepSimulation::start_fused(const FusedCalls& fused, std::vector<CallRuns>*
   for (int c = 0; c < 2; ++c)
     for (StageRun& run : (*calls)[c].stages) {
       const auto devices = stage_devices(fused.calls[c], run.at);
-      run.ops = expand(program_, fused.calls[c], devices[0], (*calls)[c].dealt);
+      run.ops = expand(program_, fused.calls[c], devices[0], (*calls)[c].partition);
       if (options_.change_ops) options_.change_ops(&run.ops);
       run.tasks.assign(run.ops.ops.size(), -1);
       for (const DeviceId device : devices) on_device[device].push_back({c, &run});
@@ -157,7 +157,7 @@ void StepSimulation::expand_fused(const FusedCalls& fused) {
   std::vector<CallRuns> calls;
   start_fused(fused, &calls);
   const size_t steps =
-      std::max(calls[0].dealt.minibatches.size(), calls[1].dealt.minibatches.size());
+      std::max(calls[0].partition.minibatches.size(), calls[1].partition.minibatches.size());
   for (size_t step = 0; step < steps; ++step) {
     for (CallRuns& call : calls) take_minibatch(&call, step);
     for (size_t node = 0; node < fused.order.size(); ++node)

@@ -1,4 +1,4 @@
-// Plans whose training calls are fused: their passes are woven, and cost what they cost alone.
+// Plans whose training calls are fused: their passes cost what they cost alone.
 #include <gmock/gmock.h>
 
 #include "plan/test_problem.h"

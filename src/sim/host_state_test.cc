@@ -107,8 +107,8 @@ LoadedCall loaded_call(const Trace& trace, const std::string& name) {
   return out;
 }
 
-// A pass begins when its first layers are there, waits for each further run of layers where it
-// comes to it, and not for the last before that.
+// A pass begins when its first layers are there, waits for all further layers where it
+// comes to them, and not for the last before that.
 TEST(HostState, LayersComeBesideThePassThatUsesThem) {
   const PlanningProblem problem = make_test_problem(
       {.algorithm = "grpo", .actor = "qwen2.5-0.5b", .devices = 2, .prompts = 16});

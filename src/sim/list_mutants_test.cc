@@ -40,10 +40,10 @@ TEST(ListMutants, ThatNothingRefusesAreSimulatedAsTheSameWork) {
   SimOptions options;
   options.events = true;
   const Trace whole = *simulate(program, problem, committed_calibration(), options);
-  const std::vector<Deal> deals = drawn_deals(program, 16, 2);
+  const std::vector<Partition> partitions = drawn_partitions(program, 16, 2);
   int ran = 0, changed = 0;
-  for (const Mutant& mutant : MutantSites(program, ops_of(program, deals)).draw(200, 27)) {
-    if (!mutant.change_lists || !refusal(program, mutant, deals).empty()) continue;
+  for (const Mutant& mutant : MutantSites(program, ops_of(program, partitions)).draw(200, 27)) {
+    if (!mutant.change_lists || !refusal(program, mutant, partitions).empty()) continue;
     const auto trace = simulate(mutant.lists(program), problem, committed_calibration(), options);
     ASSERT_TRUE(trace.ok()) << mutant.what << ": " << trace.status().message();
     EXPECT_EQ(work_of(*trace), work_of(whole)) << mutant.what;

@@ -75,11 +75,11 @@ TEST(ContextParallel, OneSequenceOnAllDevicesIsFasterThanOnOne) {
 
 TEST(ExpertParallel, CutsRoutedExpertsOnly) {
   const PlanningProblem problem = long_context("qwen3-30b-a3b");
-  Strategy whole = update(8, 1, 2), dealt = whole, narrow = whole;
-  dealt.ep = 8;
+  Strategy whole = update(8, 1, 2), spread = whole, narrow = whole;
+  spread.ep = 8;
   narrow.ep = 8, narrow.expert_tp = 1;
   const double together = cost_of(problem, with_update(problem, whole)).weight_bytes(0);
-  const double apart = cost_of(problem, with_update(problem, dealt)).weight_bytes(0);
+  const double apart = cost_of(problem, with_update(problem, spread)).weight_bytes(0);
   const double alone = cost_of(problem, with_update(problem, narrow)).weight_bytes(0);
   const ModelSize& size = model_of(problem, RoleId{"actor"}).size;
   const double routed = 2 * static_cast<double>(routed_expert_params(size));

@@ -16,7 +16,7 @@ void StepSimulation::hold(DeviceId device, const Block& block, MemoryOwner owner
 
 // Whether a rank computes several micro-batches with the same weights.
 bool StepSimulation::has_several_passes(CallId id, SamplePart part) const {
-  for (const MiniBatch& batch : prices_.deal(id, part).minibatches)
+  for (const MiniBatch& batch : prices_.partition(id, part).minibatches)
     for (const auto& micro_batches : batch.micro_batches)
       if (micro_batches.size() > 1) return true;
   return false;

@@ -70,7 +70,7 @@ Status StepPrices::prepare() {
   }
   add_base_memory();
   if (program_.scoring.is_on()) take_hand_over();
-  deal_calls();
+  partition_calls();
   exchanges_ = price_exchanges(
       program_, lengths_, [this](CallId id, SamplePart part) { return written_rows(id, part); },
       [this](CallId id, SamplePart part) { return read_rows(id, part); },
@@ -90,7 +90,8 @@ Status StepPrices::prepare() {
 void StepPrices::take_hand_over() {
   const CallId id = program_.scoring.generate;
   const Strategy& strategy = program_.calls[id.value].strategy;
-  const std::vector<SampleRows> owned = deal_requests(program_.calls[id.value].samples, strategy);
+  const std::vector<SampleRows> owned =
+      partition_requests(program_.calls[id.value].samples, strategy);
   std::vector<ReplicaWork> replicas;
   for (int replica = 0; replica < strategy.dp; ++replica) {
     ReplicaWork& work = replicas.emplace_back();
@@ -102,28 +103,28 @@ void StepPrices::take_hand_over() {
   handed_ = hand_over_of(replicas, program_.scoring);
 }
 
-void StepPrices::deal_calls() {
+void StepPrices::partition_calls() {
   const size_t calls = program_.graph.calls.size();
-  deals_.resize(calls);
+  partitions_.resize(calls);
   for (size_t i = 0; i < calls; ++i) {
     const Call& call = program_.graph.calls[i];
     const CallId id{static_cast<int32_t>(i)};
     if (!uses_model(call) || call.kind == CallKind::kGenerate) continue;
     if (!runs_in_parts(program_, id)) {
-      deals_[i] = deal_anew(id);
+      partitions_[i] = partition_anew(id);
       continue;
     }
     const CallPlacement& where = program_.calls[i];
     const CallPlacement& generate = program_.calls[program_.scoring.generate.value];
-    parts_[id] = deal_parts(samples(id), where.strategy, deal_options(problem_, call),
-                            free_ranks(where, generate, handed_->handed), handed_->handed);
-    deals_[i] = joined(parts_[id]);
+    parts_[id] = partition_parts(samples(id), where.strategy, partition_options(problem_, call),
+                                 free_ranks(where, generate, handed_->handed), handed_->handed);
+    partitions_[i] = joined(parts_[id]);
   }
 }
 
-const Deal& StepPrices::deal(CallId call, SamplePart part) const {
-  if (part == SamplePart::kAll) return deals_[call.value];
-  const PartDeals& parts = parts_.at(call);
+const Partition& StepPrices::partition(CallId call, SamplePart part) const {
+  if (part == SamplePart::kAll) return partitions_[call.value];
+  const PartitionParts& parts = parts_.at(call);
   return part == SamplePart::kEarly ? parts.early : parts.late;
 }
 
@@ -133,8 +134,8 @@ std::vector<SampleRows> StepPrices::worked_on(CallId id, SamplePart part) const 
   const bool generates = call.kind == CallKind::kGenerate;
   if (!uses_model(call) || (generates && !handed_))
     return rows_by_rank(program_, id, samples, nullptr);
-  if (!generates) return rows_by_rank(program_, id, samples, &deal(id, part));
-  const Deal drawn{{}, generated_rows(handed_->handed, part)};
+  if (!generates) return rows_by_rank(program_, id, samples, &partition(id, part));
+  const Partition drawn{{}, generated_rows(handed_->handed, part)};
   return rows_by_rank(program_, id, samples, &drawn);
 }
 
@@ -166,15 +167,15 @@ double StepPrices::moved_bytes(size_t move) const {
          static_cast<double>(handed_->moved_tokens[move]);
 }
 
-std::vector<DealSample> StepPrices::samples(CallId call) const {
-  return deal_samples(problem_, lengths_, program_.graph.calls[call.value]);
+std::vector<PartitionSample> StepPrices::samples(CallId call) const {
+  return partition_input(problem_, lengths_, program_.graph.calls[call.value]);
 }
 
 // Epochs after the first are simulated with its mini-batches.
-Deal StepPrices::deal_anew(CallId id) const {
+Partition StepPrices::partition_anew(CallId id) const {
   const Call& call = program_.graph.calls[id.value];
-  Deal out =
-      braid::deal(samples(id), program_.calls[id.value].strategy, deal_options(problem_, call));
+  Partition out = partition_samples(samples(id), program_.calls[id.value].strategy,
+                                    partition_options(problem_, call));
   if (call.kind != CallKind::kTrainStep) return out;
   if (options_.idle_calls.count(call.name) > 0) out.minibatches.clear();
   const size_t each = out.minibatches.size();
@@ -187,7 +188,7 @@ Deal StepPrices::deal_anew(CallId id) const {
 }
 
 MicroBatch StepPrices::micro_batch(CallId call, const SampleRows& rows,
-                                   const std::vector<DealSample>& samples) const {
+                                   const std::vector<PartitionSample>& samples) const {
   return cost(call).micro_batch(packed_lengths(rows, samples, problem_.workload.share_prompts));
 }
 
@@ -197,26 +198,27 @@ double StepPrices::update_s(const Expansion& ops, const Op& op) const {
 }
 
 // The last backward of the first mini-batch on the same stage of the first data-parallel rank.
-double StepPrices::window_s(const Expansion& ops, const Deal& deal) const {
+double StepPrices::window_s(const Expansion& ops, const Partition& partition) const {
   const CallPlacement& where = program_.calls[ops.call.value];
   const GridPosition first{0, 0, ops.at.stage};
   const Expansion of_first =
-      expand(program_, ops.call, where.mesh.devices[mesh_index(where.strategy, first)], deal);
-  const std::vector<DealSample> samples = this->samples(ops.call);
+      expand(program_, ops.call, where.mesh.devices[mesh_index(where.strategy, first)], partition);
+  const std::vector<PartitionSample> samples = this->samples(ops.call);
   const Op* last = nullptr;
   for (const Op& op : of_first.ops)
     if (op.kind == OpKind::kBackward && op.minibatch == 0) last = &op;
   if (last == nullptr) return 0;
-  const SampleRows& rows = deal.minibatches[0].micro_batches[0][last->micro_batch];
+  const SampleRows& rows = partition.minibatches[0].micro_batches[0][last->micro_batch];
   const CallCost& cost = this->cost(ops.call);
   return cost.op_s(of_first, *last, cost.pass_prices(micro_batch(ops.call, rows, samples)));
 }
 
-std::vector<double> StepPrices::op_seconds(const Expansion& ops, const Deal& deal) const {
+std::vector<double> StepPrices::op_seconds(const Expansion& ops, const Partition& partition) const {
   const CallCost& cost = this->cost(ops.call);
-  const std::vector<DealSample> samples = this->samples(ops.call);
-  const double window =
-      program_.graph.calls[ops.call.value].kind == CallKind::kTrainStep ? window_s(ops, deal) : 0;
+  const std::vector<PartitionSample> samples = this->samples(ops.call);
+  const double window = program_.graph.calls[ops.call.value].kind == CallKind::kTrainStep
+                            ? window_s(ops, partition)
+                            : 0;
   std::vector<double> out;
   double left_s = window;
   for (const Op& op : ops.ops) {
@@ -225,7 +227,7 @@ std::vector<double> StepPrices::op_seconds(const Expansion& ops, const Deal& dea
       out.push_back(update_s(ops, op));
     } else if (op.kind == OpKind::kForward || op.kind == OpKind::kBackward) {
       const SampleRows& rows =
-          deal.minibatches[op.minibatch].micro_batches[ops.at.dp_rank][op.micro_batch];
+          partition.minibatches[op.minibatch].micro_batches[ops.at.dp_rank][op.micro_batch];
       out.push_back(cost.op_s(ops, op, cost.pass_prices(micro_batch(ops.call, rows, samples))));
     } else {
       out.push_back(cost.op_s(ops, op, {}, &left_s));

@@ -38,11 +38,11 @@ class StepPrices {
   // REQUIRES: the call uses a model.
   const CallCost& cost(CallId call) const { return *costs_[call.value]; }
 
-  // The samples of a call, and its deal: all epochs, which repeat the mini-batches of the first;
-  // no mini-batch of a training call that stays idle.
-  std::vector<DealSample> samples(CallId call) const;
+  // The samples of a call, and its partition: all epochs, which repeat the mini-batches of the
+  // first; no mini-batch of a training call that stays idle.
+  std::vector<PartitionSample> samples(CallId call) const;
   // Of a call that runs in parts all samples are what its ranks own alone.
-  const Deal& deal(CallId call, SamplePart part = SamplePart::kAll) const;
+  const Partition& partition(CallId call, SamplePart part = SamplePart::kAll) const;
   // Of a program that hands its generation over; else null.
   const PricedHandOver* handed() const { return handed_ ? &*handed_ : nullptr; }
   // Seconds until all ranks know what has finished.
@@ -51,10 +51,10 @@ class StepPrices {
   double moved_bytes(size_t move) const;
   // What the samples of a micro-batch are to a call.
   MicroBatch micro_batch(CallId call, const SampleRows& rows,
-                         const std::vector<DealSample>& samples) const;
+                         const std::vector<PartitionSample>& samples) const;
   // Seconds of every op of a rank. What a reduction hides, it hides behind the last backward of the
   // first data-parallel rank.
-  std::vector<double> op_seconds(const Expansion& ops, const Deal& deal) const;
+  std::vector<double> op_seconds(const Expansion& ops, const Partition& partition) const;
   // Seconds of an update, with the fixed time of an optimizer step.
   double update_s(const Expansion& ops, const Op& op) const;
   // A call without a model on a rank: the fixed time of a step is where its data come in; a role
@@ -122,9 +122,9 @@ class StepPrices {
   void add_base_memory();
   bool changed_since_load(DeviceId rank, int32_t offload) const;
   double held_before(DeviceId device, int32_t instruction) const;
-  double window_s(const Expansion& ops, const Deal& deal) const;
-  Deal deal_anew(CallId call) const;
-  void deal_calls();
+  double window_s(const Expansion& ops, const Partition& partition) const;
+  Partition partition_anew(CallId call) const;
+  void partition_calls();
   void take_hand_over();
   std::vector<SampleRows> worked_on(CallId call, SamplePart part) const;
   std::vector<SampleRows> in_step(CallId call, std::vector<SampleRows> rows) const;
@@ -136,8 +136,8 @@ class StepPrices {
   const SimOptions& options_;
   SampleLengths lengths_;
   std::vector<std::optional<CallCost>> costs_;  // by call
-  std::vector<Deal> deals_;                     // by call; of those with a model
-  std::map<CallId, PartDeals> parts_;           // of those that run in parts
+  std::vector<Partition> partitions_;           // by call; of those with a model
+  std::map<CallId, PartitionParts> parts_;      // of those that run in parts
   std::optional<PricedHandOver> handed_;
   std::vector<std::vector<ExchangePrice>> exchanges_;  // [entry][rank]
   std::vector<Efficiency> efficiencies_;               // by device

@@ -289,7 +289,7 @@ void StepSimulation::remember_op(OpEvent op, double busy_s) {
 int32_t StepSimulation::instruction_of(CallId call, DeviceId device, OpKind kind,
                                        SamplePart part) const {
   const Block& block = this->block(call, device, part);
-  // Passes that are woven have one instruction, which may stand behind the begin of either.
+  // Passes that are fused have one instruction, which may stand behind the begin of either.
   const auto of_call = [&](const Instruction& i) {
     if (i.kind != OpKind::kPasses || i.detail < 0) return i.call == call;
     const auto& calls = program_.fused[i.detail].calls;

@@ -132,8 +132,8 @@ class StepSimulation {
   // A training or inference call on all of its stages.
   struct CallRuns {
     CallId id;
-    Deal dealt;
-    std::vector<DealSample> samples;
+    Partition partition;
+    std::vector<PartitionSample> samples;
     std::vector<StageRun> stages;  // [dp rank * pp + stage]
     std::vector<Works> works;      // [dp rank], of the mini-batch at hand
     SamplePart part = SamplePart::kAll;

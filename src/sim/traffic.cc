@@ -3,8 +3,8 @@
 #include <set>
 #include <vector>
 
-#include "program/deal.h"
 #include "program/expand.h"
+#include "program/partition.h"
 #include "sim/work_cuts.h"
 
 namespace braid::inline sim {
@@ -12,15 +12,15 @@ namespace {
 
 // The samples of a call, and how many of their tokens the head of a language model takes.
 struct CallSamples {
-  std::vector<DealSample> samples;
+  std::vector<PartitionSample> samples;
   double head_share = 1;
 };
 
 CallSamples samples_of(const PlanningProblem& problem, const SampleLengths& lengths,
                        const Call& call) {
-  CallSamples out{deal_samples(problem, lengths, call), 1};
+  CallSamples out{partition_input(problem, lengths, call), 1};
   double all = 0, responses = 0;
-  for (const DealSample& sample : out.samples) {
+  for (const PartitionSample& sample : out.samples) {
     all += static_cast<double>(sample.prompt + sample.response);
     responses += static_cast<double>(sample.response);
   }
@@ -29,11 +29,11 @@ CallSamples samples_of(const PlanningProblem& problem, const SampleLengths& leng
 }
 
 // A replica's whole generation as one round.
-RoundWork whole_generation(const std::vector<DealSample>& samples, const SampleRows& rows) {
+RoundWork whole_generation(const std::vector<PartitionSample>& samples, const SampleRows& rows) {
   RoundWork out;
   std::set<int64_t> prompts;
   for (const int32_t row : rows) {
-    const DealSample& sample = samples[row];
+    const PartitionSample& sample = samples[row];
     if (prompts.insert(sample.group.value).second) out.prefill_tokens += sample.prompt;
     out.decoding += sample.response;
   }
@@ -87,22 +87,25 @@ double bytes_inside_calls(const Program& program, const PlanningProblem& problem
     const CallPlacement& where = program.calls[i];
     const bool generates = call.kind == CallKind::kGenerate;
     const CallSamples of = samples_of(problem, lengths, call);
-    const Deal dealt =
-        generates ? Deal{{}, deal_requests(static_cast<int64_t>(of.samples.size()), where.strategy)}
-                  : deal(of.samples, where.strategy, deal_options(problem, call));
+    const Partition partition =
+        generates
+            ? Partition{{},
+                        partition_requests(static_cast<int64_t>(of.samples.size()), where.strategy)}
+            : partition_samples(of.samples, where.strategy, partition_options(problem, call));
     const double epochs =
         call.kind == CallKind::kTrainStep ? static_cast<double>(problem.workload.epochs) : 1;
     const CallFrame frame = alone(call_frame(program, id));
     for (const DeviceId rank : where.mesh.devices) {
       const int dp = position_in(where, rank).dp_rank;
       const RoundWork round =
-          generates ? whole_generation(of.samples, dealt.owned[dp]) : RoundWork();
-      const Expansion ops = generates ? expand(frame, rank, round) : expand(frame, rank, dealt);
+          generates ? whole_generation(of.samples, partition.owned[dp]) : RoundWork();
+      const Expansion ops = generates ? expand(frame, rank, round) : expand(frame, rank, partition);
       for (const Op& op : ops.ops) {
         double tokens = static_cast<double>(round.prefill_tokens + round.decoding);
         if (op.kind == OpKind::kSample) tokens = static_cast<double>(round.decoding);
         if (!generates && op.minibatch >= 0 && op.micro_batch >= 0)
-          tokens = static_cast<double>(dealt.minibatches[op.minibatch].tokens[dp][op.micro_batch]);
+          tokens =
+              static_cast<double>(partition.minibatches[op.minibatch].tokens[dp][op.micro_batch]);
         out += epochs * sent_by_op(ops, op, tokens, of.head_share);
       }
     }

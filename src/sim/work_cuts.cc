@@ -9,12 +9,12 @@ constexpr size_t kMostKept = size_t{1} << 20;  // micro-batches: 16 MiB
 
 }  // namespace
 
-std::vector<DealSample> deal_samples(const PlanningProblem& problem, const SampleLengths& lengths,
-                                     const Call& call) {
+std::vector<PartitionSample> partition_input(const PlanningProblem& problem,
+                                             const SampleLengths& lengths, const Call& call) {
   const int64_t samples = call_samples(problem, call);
   const auto all = static_cast<int64_t>(lengths.prompt.size());
   const int64_t each = std::max<int64_t>(1, problem.workload.samples_per_prompt);
-  std::vector<DealSample> out;
+  std::vector<PartitionSample> out;
   for (int64_t i = 0; i < samples; ++i) {
     const int64_t sample = i * all / samples;
     out.push_back({SampleId{sample}, GroupId{sample / each}, lengths.prompt[sample],
@@ -23,8 +23,8 @@ std::vector<DealSample> deal_samples(const PlanningProblem& problem, const Sampl
   return out;
 }
 
-DealOptions deal_options(const PlanningProblem& problem, const Call& call) {
-  DealOptions options;
+PartitionOptions partition_options(const PlanningProblem& problem, const Call& call) {
+  PartitionOptions options;
   options.trains = call.kind == CallKind::kTrainStep;
   options.minibatches = std::max<int64_t>(1, problem.workload.minibatches);
   options.whole_groups = options.trains && (call.compares_samples || !generates(problem.graph));
@@ -35,8 +35,8 @@ DealOptions deal_options(const PlanningProblem& problem, const Call& call) {
 const WorkCuts::Step& WorkCuts::step(const Call& call, const StepKey& key) {
   const auto found = steps_.find(key);
   if (found != steps_.end()) return found->second;
-  Step out{deal_options(*problem_, call), deal_samples(*problem_, lengths_, call), {}};
-  out.minibatches = deal_minibatches(out.samples, out.options);
+  Step out{partition_options(*problem_, call), partition_input(*problem_, lengths_, call), {}};
+  out.minibatches = partition_minibatches(out.samples, out.options);
   return steps_.emplace(key, std::move(out)).first->second;
 }
 
@@ -45,7 +45,7 @@ const std::vector<SampleRows>& WorkCuts::shares(const Step& step, const ShareKey
   const auto found = shares_.find(key);
   if (found != shares_.end()) return found->second;
   const SampleRows& rows = step.minibatches[key.minibatch];
-  return shares_.emplace(key, deal_shares(rows, step.samples, strategy, step.options))
+  return shares_.emplace(key, partition_over_ranks(rows, step.samples, strategy, step.options))
       .first->second;
 }
 
@@ -65,14 +65,13 @@ const WorkCuts::RankBatches& WorkCuts::micro_batches(const Call& call, const Cal
                      &cost.model()};
   const auto found = batches_.find(key);
   if (found != batches_.end()) return found->second;
-  const Step& dealt = step(call, of_step);
+  const Step& cut = step(call, of_step);
   RankBatches out(s.dp);
-  if (minibatch < static_cast<int64_t>(dealt.minibatches.size())) {
-    const auto ranks = cut_shares(shares(dealt, of_share, s), dealt.samples, s, dealt.options);
+  if (minibatch < static_cast<int64_t>(cut.minibatches.size())) {
+    const auto ranks = cut_shares(shares(cut, of_share, s), cut.samples, s, cut.options);
     for (int dp_rank = 0; dp_rank < s.dp; ++dp_rank)
       for (const SampleRows& rows : ranks[dp_rank])
-        out[dp_rank].push_back(
-            cost.micro_batch(packed_lengths(rows, dealt.samples, share_prompts)));
+        out[dp_rank].push_back(cost.micro_batch(packed_lengths(rows, cut.samples, share_prompts)));
   }
   for (const auto& batches : out) kept_ += batches.size();
   if (kept_ > kMostKept) batches_.clear(), kept_ = 0;

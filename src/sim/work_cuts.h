@@ -1,21 +1,21 @@
-// The work of every micro-batch of a call under a strategy, as program/deal.h deals the samples.
-// Keeps what strategies have in common. Not thread-safe.
+// The work of every micro-batch of a call under a strategy, as program/partition.h partitions the
+// samples. Keeps what strategies have in common. Not thread-safe.
 #pragma once
 
 #include <map>
 #include <vector>
 
-#include "program/deal.h"
+#include "program/partition.h"
 #include "sim/call_cost.h"
 #include "sim/simulate.h"
 
 namespace braid::inline sim {
 
-// The samples of a call, and how they are dealt. Later epochs are simulated with the mini-batches
-// of the first.
-std::vector<DealSample> deal_samples(const PlanningProblem& problem, const SampleLengths& lengths,
-                                     const Call& call);
-DealOptions deal_options(const PlanningProblem& problem, const Call& call);
+// The samples of a call, and how they are partitioned. Later epochs are simulated with the
+// mini-batches of the first.
+std::vector<PartitionSample> partition_input(const PlanningProblem& problem,
+                                             const SampleLengths& lengths, const Call& call);
+PartitionOptions partition_options(const PlanningProblem& problem, const Call& call);
 
 class WorkCuts {
  public:
@@ -29,7 +29,7 @@ class WorkCuts {
   const RankBatches& micro_batches(const Call& call, const CallCost& cost, int64_t minibatch);
 
  private:
-  // What is dealt: calls of equal key deal the same samples.
+  // What is partitioned: calls of equal key partition the same samples.
   struct StepKey {
     int64_t samples = 0;
     bool trains = false;
@@ -53,8 +53,8 @@ class WorkCuts {
     friend auto operator<=>(const BatchKey&, const BatchKey&) = default;
   };
   struct Step {
-    DealOptions options;
-    std::vector<DealSample> samples;
+    PartitionOptions options;
+    std::vector<PartitionSample> samples;
     std::vector<SampleRows> minibatches;
   };
   const Step& step(const Call& call, const StepKey& key);

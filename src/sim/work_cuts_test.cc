@@ -11,10 +11,10 @@
 namespace braid::inline sim {
 namespace {
 
-// Micro-batches of training calls and of the deal that the runtime is given are the same.
-class WorkCutsOfDeals : public testing::TestWithParam<bool> {};
+// Micro-batches of training calls and of the partition that the runtime is given are the same.
+class WorkCutsOfPartitions : public testing::TestWithParam<bool> {};
 
-TEST_P(WorkCutsOfDeals, AreTheDealOfTheCall) {
+TEST_P(WorkCutsOfPartitions, AreThePartitionOfTheCall) {
   PlanningProblem problem = make_test_problem({.prompts = 48});
   if (GetParam()) {
     problem.workload.prompts = 13, problem.workload.samples_per_prompt = 6;
@@ -34,22 +34,22 @@ TEST_P(WorkCutsOfDeals, AreTheDealOfTheCall) {
       plan.strategy.micro_batches = 2, plan.strategy.micro_tokens = micro_tokens;
       plan.strategy.in_order = in_order;
       const CallCost cost = CallCost::make(call, plan, problem, {*device});
-      const Deal dealt =
-          deal(deal_samples(problem, lengths, call), plan.strategy, deal_options(problem, call));
-      ASSERT_EQ(dealt.minibatches.size(), 3U);
+      const Partition partition = partition_samples(
+          partition_input(problem, lengths, call), plan.strategy, partition_options(problem, call));
+      ASSERT_EQ(partition.minibatches.size(), 3U);
       for (size_t i = 0; i < 3; ++i) {
         const auto& batches = cuts.micro_batches(call, cost, static_cast<int64_t>(i));
         for (size_t rank = 0; rank < batches.size(); ++rank) {
           std::vector<int64_t> tokens;
           for (const MicroBatch& batch : batches[rank])
             tokens.push_back(static_cast<int64_t>(batch.tokens));
-          EXPECT_EQ(tokens, dealt.minibatches[i].tokens[rank]);
+          EXPECT_EQ(tokens, partition.minibatches[i].tokens[rank]);
         }
       }
     }
 }
 
-INSTANTIATE_TEST_SUITE_P(Prompts, WorkCutsOfDeals, testing::Bool());
+INSTANTIATE_TEST_SUITE_P(Prompts, WorkCutsOfPartitions, testing::Bool());
 
 // By how much a step is shorter whose samples share their prompts: most of long ones.
 TEST(WorkCuts, SharedPromptsAreComputedOnce) {

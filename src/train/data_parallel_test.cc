@@ -307,7 +307,7 @@ RANK_TEST(DataParallel, RankWithoutAMicroBatchBringsWeights, 2) {
 }
 
 // Every element of every parameter's state is owned by exactly one rank.
-void expect_state_is_dealt_out(World& world) {
+void expect_state_is_spread(World& world) {
   Communicator& all = **world.everyone();
   const Trained trained = train({.sharded = true}, &all);
   const auto parameters = by_name(*trained.model);
@@ -338,7 +338,7 @@ RANK_TEST(DataParallel, EqualsOneProcess4, 4) {
   for (const bool sharded : {false, true})
     expect_like_one_process(world, {.optimizer = "sgd", .sharded = sharded});
   expect_like_one_process(world, {.optimizer = "sgd", .sharded = true, .each_backward = true});
-  expect_state_is_dealt_out(world);
+  expect_state_is_spread(world);
 }
 
 // A backward that a rank leaves out counts as zeros, whichever buckets it starts before the end.

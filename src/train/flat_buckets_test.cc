@@ -19,7 +19,7 @@ Tensors five() {
 }
 
 // Every element of every tensor is in one rank's slice once.
-void expect_dealt_out(const FlatBuckets& layout) {
+void expect_spread(const FlatBuckets& layout) {
   for (const BucketPlace& place : layout.places()) {
     int64_t next = 0;
     for (int64_t rank = 0; rank < layout.ranks(); ++rank) {
@@ -42,7 +42,7 @@ TEST(FlatBuckets, TensorsLieInReverseOrderAndAreNeverCut) {
   EXPECT_EQ(layout.size(), 3u);  // 7 + 1, 5, 4 + 3
   EXPECT_EQ(layout.padded(0), 9);
   EXPECT_EQ(layout.slice_size(1), 2);
-  expect_dealt_out(layout);
+  expect_spread(layout);
 }
 
 TEST(FlatBuckets, BucketsHoldTensorsOfOneNumber) {
@@ -53,7 +53,7 @@ TEST(FlatBuckets, BucketsHoldTensorsOfOneNumber) {
   EXPECT_EQ(numbers, (std::set<int64_t>{0, 4, 8}));
   for (const BucketPlace& place : layout.places())
     EXPECT_EQ(layout.number(place.bucket) == 4, place.name == "b" || place.name == "d");
-  expect_dealt_out(layout);
+  expect_spread(layout);
 }
 
 }  // namespace

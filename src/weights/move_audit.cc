@@ -13,7 +13,7 @@ namespace {
 
 // The ops around the passes of a call that has no samples: its bodies.
 Expansion bodies_of(const CallFrame& frame, DeviceId rank) {
-  Deal nothing;
+  Partition nothing;
   MiniBatch& minibatch = nothing.minibatches.emplace_back();
   minibatch.micro_batches.resize(frame.where->strategy.dp);
   minibatch.tokens.resize(frame.where->strategy.dp);

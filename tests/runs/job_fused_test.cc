@@ -1,4 +1,4 @@
-// Jobs whose updates of actor and critic are woven, against the same plan without: bit for bit.
+// Jobs whose updates of actor and critic are fused, against the same plan without: bit for bit.
 // BRAID_TEST_FULL=1 runs every layout.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -68,8 +68,8 @@ std::vector<FusedCase> fused_cases() {
 
 class JobFused : public JobRun {
  protected:
-  // The case with the passes of its updates woven, or those of one after those of the other.
-  static std::string plan_of(const FusedCase& of, bool woven) {
+  // The case with the passes of its updates fused, or those of one after those of the other.
+  static std::string plan_of(const FusedCase& of, bool fused) {
     const int devices = std::stoi(of.devices.substr(2));
     const std::string all = !of.others.empty() ? cat("{", of.others, "}\n")
                                                : cat("{mesh: all, dp: ", std::min(devices, 4),
@@ -79,18 +79,18 @@ class JobFused : public JobRun {
       text += cat("  ", call, ": ", all);
     text += cat("  update_actor: {", of.actor, "}\n  update_critic: {", of.critic, "}\n");
     if (!of.roles.empty()) text += "roles:\n" + of.roles;
-    if (woven) text += "fusion: {train_schedules: true, units: 2}\n";
+    if (fused) text += "fusion: {train_schedules: true, units: 2}\n";
     return "plan.file=" +
-           write_plan({cat("fused-", of.name, woven ? "-woven" : ""), "ppo", of.devices, text});
+           write_plan({cat("fused-", of.name, fused ? "-together" : ""), "ppo", of.devices, text});
   }
 
   // Steps in which every weight of both models learns, replayed from a run in one process.
-  static std::string run(const FusedCase& of, bool woven, const std::vector<std::string>& more = {},
+  static std::string run(const FusedCase& of, bool fused, const std::vector<std::string>& more = {},
                          const std::string& suffix = "") {
     const std::string one = recorded("ppo", of.family);
-    const std::string name = cat("fused-", of.name, woven ? "-woven" : "-apart", suffix);
+    const std::string name = cat("fused-", of.name, fused ? "-together" : "-apart", suffix);
     same_kernels(one, name);
-    std::vector<std::string> options = {plan_of(of, woven),
+    std::vector<std::string> options = {plan_of(of, fused),
                                         "optim.actor.name=adamw",
                                         "optim.critic.name=adamw",
                                         "optim.actor.lr=1e-3",
@@ -117,13 +117,13 @@ class JobFused : public JobRun {
   }
 };
 
-TEST_F(JobFused, WovenUpdatesHaveTheBitsOfOnesApart) {
+TEST_F(JobFused, FusedUpdatesHaveTheBitsOfOnesApart) {
   for (const FusedCase& of : fused_cases()) {
     if (of.full && !full_tier()) continue;
     SCOPED_TRACE(of.name);
-    const std::string apart = run(of, false), woven = run(of, true);
+    const std::string apart = run(of, false), fused = run(of, true);
     if (HasFatalFailure()) return;
-    expect_same_bits(apart, woven);
+    expect_same_bits(apart, fused);
   }
 }
 
@@ -147,9 +147,9 @@ TEST_F(JobFused, ShortMemoryRunsThemApart) {
   // Passes take the most of a step: no whole model for generation, no moments (the export at the
   // end gathers weights on a rank), and many samples in a micro-batch.
   of.others = "mesh: \"0,1\", pp: 2";
-  const auto run = [&](const std::string& name, bool woven, double limit_gib) {
+  const auto run = [&](const std::string& name, bool fused, double limit_gib) {
     return shell("", job_command(name, "ppo",
-                                 {plan_of(of, woven), "train.rehearse=false", "train.minibatches=1",
+                                 {plan_of(of, fused), "train.rehearse=false", "train.minibatches=1",
                                   "rollout.prompts_per_step=64", "train.total_steps=2",
                                   cat("train.memory_limit_gib=", limit_gib)}));
   };
@@ -163,16 +163,16 @@ TEST_F(JobFused, ShortMemoryRunsThemApart) {
   const double ample_gib = 1;
   const CommandOutcome first = run("fused-short-apart", false, ample_gib);
   ASSERT_EQ(first.exit_code, 0) << first.output;
-  same_kernels("fused-short-apart", "fused-short-woven");
-  const CommandOutcome second = run("fused-short-woven", true, ample_gib);
+  same_kernels("fused-short-apart", "fused-short-together");
+  const CommandOutcome second = run("fused-short-together", true, ample_gib);
   ASSERT_EQ(second.exit_code, 0) << second.output;
-  ASSERT_GT(peak("fused-short-woven"), 1.02 * peak("fused-short-apart"));
+  ASSERT_GT(peak("fused-short-together"), 1.02 * peak("fused-short-apart"));
   const std::string said = "from here on their passes run one after the other";
-  // Passes declare somewhat more than they are measured to take: from what woven ones took, the
+  // Passes declare somewhat more than they are measured to take: from what fused ones took, the
   // limit comes down until both do not fit.
   std::string output, name;
   for (int part = 0; part < 10 && output.find(said) == std::string::npos; ++part) {
-    const double bytes = peak("fused-short-woven") * (1.04 - 0.01 * part);
+    const double bytes = peak("fused-short-together") * (1.04 - 0.01 * part);
     name = cat("fused-short-limited-", part);
     same_kernels("fused-short-apart", name);
     const CommandOutcome end = run(name, true, bytes / (int64_t{1} << 30));
@@ -206,7 +206,7 @@ TEST_F(JobFused, DeathOfARankEndsTheJob) {
   for (const pid_t rank : ranks) EXPECT_NE(::kill(rank, 0), 0) << "an orphan";
 }
 
-// A job that was stopped goes on from its checkpoint, woven or in one process.
+// A job that was stopped goes on from its checkpoint, fused or in one process.
 TEST_F(JobFused, StoppedJobGoesOn) {
   const FusedCase of = fused_cases().front();
   const std::string whole =

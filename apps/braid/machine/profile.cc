@@ -310,7 +310,7 @@ Result<Profile> measure(const ProfileOptions& options, const ModelSpec& model,
   const MachineRates rates = measure_rates(bench);
   profile.gpu = measured_device(bench, rates);
   if (bench.everyone == nullptr || bench.everyone->index() == 0)
-    std::printf("%s (%s): matrix products %.4g TFLOP/s, memory %.4g GB/s, host copies %.4g GB/s\n",
+    std::printf("%s (%s): GEMMs %.4g TFLOP/s, memory %.4g GB/s, host copies %.4g GB/s\n",
                 profile.gpu.key.c_str(), profile.gpu.name.c_str(), rates.matmul_tflops,
                 rates.memory_gbytes_per_s, rates.host_copy_gbytes_per_s);
   BRAID_TRY(measure_whole(options, model, bench, &profile));

@@ -1,4 +1,4 @@
-// braid fuse: weaves the pipelines of a problem file into one schedule.
+// braid fuse: fuses the pipelines of a problem file into one schedule.
 #include <algorithm>
 #include <cmath>
 #include <cstdio>
@@ -153,7 +153,7 @@ Action define_fuse(CLI::App& app) {
 }  // namespace
 
 extern const Command kFuseCommand;
-const Command kFuseCommand = {"fuse", "weave pipelines into one schedule (docs/fuse.md)",
+const Command kFuseCommand = {"fuse", "fuse pipelines into one schedule (docs/fuse.md)",
                               define_fuse};
 
 }  // namespace braid

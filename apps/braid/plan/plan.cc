@@ -430,7 +430,7 @@ void define_options(CLI::App& app, const std::shared_ptr<PlanArguments>& argumen
                "per call: what limits it and the next best alternatives; what fused training "
                "and a hand-over of generation would gain");
   app.add_flag("--whole", arguments->whole,
-               "search everything that a plan may say: woven updates, a hand-over of generation, "
+               "search everything that a plan may say: fused updates, a hand-over of generation, "
                "rollouts ahead where plan.staleness allows them; several times as long. --out "
                "writes that plan where it saves 1 % of a step or more");
   app.add_flag("--keep", arguments->keep,

@@ -21,14 +21,14 @@ int stage_of(const Call& call) {
 }
 
 // Set index of each role.
-using Partition = std::vector<int>;
+using RoleSets = std::vector<int>;
 
 // All partitions of `roles` roles into sets, as restricted growth strings.
-std::vector<Partition> partitions(int roles) {
-  std::vector<Partition> out = {{}};
+std::vector<RoleSets> partitions(int roles) {
+  std::vector<RoleSets> out = {{}};
   for (int i = 0; i < roles; ++i) {
-    std::vector<Partition> longer;
-    for (const Partition& prefix : out) {
+    std::vector<RoleSets> longer;
+    for (const RoleSets& prefix : out) {
       const int sets = prefix.empty() ? 0 : *std::max_element(prefix.begin(), prefix.end()) + 1;
       for (int set = 0; set <= sets; ++set) {
         longer.push_back(prefix);
@@ -67,11 +67,11 @@ class AutoMapping {
 
   Result<ExecutionPlan> best() {
     std::vector<Mapping> mappings;
-    for (const Partition& partition : partitions(static_cast<int>(problem_.graph.roles.size()))) {
-      const int sets = *std::max_element(partition.begin(), partition.end()) + 1;
+    for (const RoleSets& sets_of : partitions(static_cast<int>(problem_.graph.roles.size()))) {
+      const int sets = *std::max_element(sets_of.begin(), sets_of.end()) + 1;
       if (sets * unit_ > devices_) continue;
       for (const auto& counts : compositions(devices_ / unit_, sets))
-        if (Mapping mapping = price(partition, counts); mapping.seconds < kNever)
+        if (Mapping mapping = price(sets_of, counts); mapping.seconds < kNever)
           mappings.push_back(std::move(mapping));
     }
     std::stable_sort(mappings.begin(), mappings.end(),
@@ -118,14 +118,14 @@ class AutoMapping {
   }
 
   // Sum over stages of the slowest set.
-  Mapping price(const Partition& partition, const std::vector<int>& counts) {
+  Mapping price(const RoleSets& sets_of, const std::vector<int>& counts) {
     std::vector<int> first(counts.size(), 0);
     for (size_t i = 1; i < counts.size(); ++i) first[i] = first[i - 1] + counts[i - 1] * unit_;
     std::vector<double> times(counts.size() * kStages, 0);
     Mapping mapping{0, plan_for(problem_)};
     for (const Call& call : problem_.graph.calls) {
       if (!uses_model(call)) continue;
-      const int set = partition[static_cast<size_t>(role_index(call.role))];
+      const int set = sets_of[static_cast<size_t>(role_index(call.role))];
       const Timed& timed = fastest(call, first[set], counts[set] * unit_);
       if (timed.seconds == kNever) return {};
       times[set * kStages + stage_of(call)] += timed.seconds;

@@ -32,17 +32,17 @@ constexpr int64_t kPackRows = 64;  // batch that the packed layout is laid out f
 
 // The operators have no declaration in libtorch's headers; they are found by name.
 using PackOperator = at::Tensor(const at::Tensor&, std::optional<c10::SymInt>);
-using ProductOperator = at::Tensor(const at::Tensor&, const at::Tensor&,
-                                   const std::optional<at::Tensor>&, std::string_view,
-                                   c10::List<std::optional<at::Scalar>>,
-                                   std::optional<std::string_view>);
+using GemmOperator = at::Tensor(const at::Tensor&, const at::Tensor&,
+                                const std::optional<at::Tensor>&, std::string_view,
+                                c10::List<std::optional<at::Scalar>>,
+                                std::optional<std::string_view>);
 
 std::optional<c10::OperatorHandle> find_operator(const char* name) {
   return c10::Dispatcher::singleton().findSchema({name, ""});
 }
 
-std::map<ProductShape, MatrixLibrary>& table() {
-  static std::map<ProductShape, MatrixLibrary> choices;
+std::map<GemmShape, MatrixLibrary>& table() {
+  static std::map<GemmShape, MatrixLibrary> choices;
   return choices;
 }
 
@@ -72,14 +72,14 @@ double fastest_us(const std::function<at::Tensor()>& run) {
   return best;
 }
 
-using Product = std::function<at::Tensor(const at::Tensor& x)>;
+using Gemm = std::function<at::Tensor(const at::Tensor& x)>;
 
 // True when rows of small batches have the bits of the same rows of larger ones.
-bool rows_are_invariant(const at::Tensor& x, const Product& product,
+bool rows_are_invariant(const at::Tensor& x, const Gemm& gemm,
                         const std::vector<int64_t>& batches) {
-  const at::Tensor whole = product(x);
+  const at::Tensor whole = gemm(x);
   return std::all_of(batches.begin(), batches.end(), [&](int64_t rows) {
-    return at::equal(product(x.narrow(0, 0, rows)), whole.narrow(0, 0, rows));
+    return at::equal(gemm(x.narrow(0, 0, rows)), whole.narrow(0, 0, rows));
   });
 }
 
@@ -119,23 +119,23 @@ RowTimes measure(MatrixLibrary library, const at::Tensor& x, const at::Tensor& w
   if (!has_library(library, w.scalar_type())) return times;
   const bool packs = library != MatrixLibrary::kDefault;
   const at::Tensor packed = packs ? pack_weight(w, library) : w;
-  const Product product = [&](const at::Tensor& rows) {
-    return packs ? packed_product(rows, packed, {}) : at::linear(rows, w);
+  const Gemm gemm = [&](const at::Tensor& rows) {
+    return packs ? packed_gemm(rows, packed, {}) : at::linear(rows, w);
   };
   // Packed weights against a batch of decode steps, the default also against one of training: on
   // some processors it is not invariant. Where there is no other it is taken all the same.
   const at::Tensor compared = packs ? x.narrow(0, 0, kInvariantRows) : x;
   if ((packs || has_another(library, w.scalar_type())) &&
-      !rows_are_invariant(compared, product, batches_of(library)))
+      !rows_are_invariant(compared, gemm, batches_of(library)))
     return times;
   for (size_t i = 0; i < times.size(); ++i) {
     const at::Tensor rows = x.narrow(0, 0, kMeasuredRows[i]);
-    times[i] = fastest_us([&] { return product(rows); });
+    times[i] = fastest_us([&] { return gemm(rows); });
   }
   return times;
 }
 
-MatrixLibrary measured_library(const ProductShape& shape) {
+MatrixLibrary measured_library(const GemmShape& shape) {
   const at::NoGradGuard no_grad;
   const int64_t in = std::min(shape.in, kMeasuredWidth), out = std::min(shape.out, kMeasuredWidth);
   const at::Tensor w = random_matrix(out, in, shape.dtype);
@@ -166,13 +166,13 @@ const char* library_name(MatrixLibrary library) {
   return "default";
 }
 
-std::string shape_text(const ProductShape& shape) {
+std::string shape_text(const GemmShape& shape) {
   return cat(shape.dtype == at::kFloat ? "f32 " : "bf16 ", shape.in, " ", shape.out);
 }
 
-std::optional<ProductShape> parse_shape(const std::string& text) {
+std::optional<GemmShape> parse_shape(const std::string& text) {
   const std::vector<std::string> words = split(text, ' ');
-  ProductShape shape;
+  GemmShape shape;
   if (words.size() != 3 || (words[0] != "f32" && words[0] != "bf16") ||
       !parse_int(words[1], &shape.in) || !parse_int(words[2], &shape.out))
     return std::nullopt;
@@ -180,7 +180,7 @@ std::optional<ProductShape> parse_shape(const std::string& text) {
   return shape;
 }
 
-Result<std::pair<ProductShape, MatrixLibrary>> parse_choice(const std::string& line) {
+Result<std::pair<GemmShape, MatrixLibrary>> parse_choice(const std::string& line) {
   const size_t name = line.rfind(' ') + 1;  // 0 where there is none
   const auto shape = parse_shape(line.substr(0, name == 0 ? 0 : name - 1));
   const auto* library = std::find_if(
@@ -189,7 +189,7 @@ Result<std::pair<ProductShape, MatrixLibrary>> parse_choice(const std::string& l
   if (library == kLibraries.end())
     return invalid_input(cat("'", line, "' is no choice of a matrix library (DTYPE IN OUT NAME)"));
   if (!has_library(*library, shape->dtype))
-    return invalid_input(cat("'", line, "': this machine has no such products"));
+    return invalid_input(cat("'", line, "': this machine has no such GEMMs"));
   return std::pair(*shape, *library);
 }
 
@@ -199,7 +199,7 @@ ChoiceAgreement*& agreement() {
 }
 
 // What the job settled; none where this machine lacks that library.
-std::optional<MatrixLibrary> taken_from_job(const ProductShape& shape, const std::string& library) {
+std::optional<MatrixLibrary> taken_from_job(const GemmShape& shape, const std::string& library) {
   const auto choice = parse_choice(cat(shape_text(shape), " ", library));
   if (choice.ok()) return choice->second;
   log_warning(cat("this rank's numbers differ from those of other ranks in their last bits: ",
@@ -207,7 +207,7 @@ std::optional<MatrixLibrary> taken_from_job(const ProductShape& shape, const std
   return std::nullopt;
 }
 
-MatrixLibrary new_choice(const ProductShape& shape) {
+MatrixLibrary new_choice(const GemmShape& shape) {
   ChoiceAgreement* const job = agreement();
   if (job == nullptr) return measured_library(shape);
   if (const auto known = job->known(shape_text(shape)))
@@ -223,13 +223,13 @@ void make_choices_with(ChoiceAgreement* of_job) { agreement() = of_job; }
 
 // Choices already made win over those of the cache.
 void take_cached_choices() {
-  const std::map<ProductShape, MatrixLibrary> made = table();
+  const std::map<GemmShape, MatrixLibrary> made = table();
   if (!set_matrix_choices(cached_matrix_choices()).ok()) return;
   for (const auto& [shape, library] : made) table()[shape] = library;
 }
 
 // Ranks of a job take no choice from their machine's cache: rank 0 has told what it knows.
-MatrixLibrary matrix_library(const ProductShape& shape) {
+MatrixLibrary matrix_library(const GemmShape& shape) {
   if (const auto found = table().find(shape); found != table().end()) return found->second;
   if (agreement() == nullptr) take_cached_choices();
   if (const auto cached = table().find(shape); cached != table().end()) return cached->second;
@@ -240,7 +240,7 @@ MatrixLibrary matrix_library(const ProductShape& shape) {
 
 std::string matrix_choices() {
   std::string text;
-  std::map<ProductShape, std::string> names;
+  std::map<GemmShape, std::string> names;
   for (const auto& [shape, library] : table()) names[shape] = library_name(library);
   if (agreement() != nullptr)
     for (const auto& [shape, library] : agreement()->all())
@@ -250,7 +250,7 @@ std::string matrix_choices() {
 }
 
 Status set_matrix_choices(const std::string& text) {
-  std::map<ProductShape, MatrixLibrary> choices = table();
+  std::map<GemmShape, MatrixLibrary> choices = table();
   for (const std::string& line : split(text, '\n')) {
     if (trim(line).empty()) continue;
     BRAID_ASSIGN(const auto choice, parse_choice(line));
@@ -288,12 +288,12 @@ MatrixLibrary library_of_packed(const at::Tensor& packed) {
   return packed.is_mkldnn() ? MatrixLibrary::kPacked : MatrixLibrary::kOwn;
 }
 
-at::Tensor packed_product(const at::Tensor& x_TI, const at::Tensor& packed, const at::Tensor& b_O) {
+at::Tensor packed_gemm(const at::Tensor& x_TI, const at::Tensor& packed, const at::Tensor& b_O) {
   if (library_of_packed(packed) == MatrixLibrary::kOwn)
-    return panels::product(x_TI, packed, b_O, panels::simd_for(x_TI.scalar_type()));
-  static const auto product = find_operator("mkldnn::_linear_pointwise")->typed<ProductOperator>();
+    return panels::gemm(x_TI, packed, b_O, panels::simd_for(x_TI.scalar_type()));
+  static const auto gemm = find_operator("mkldnn::_linear_pointwise")->typed<GemmOperator>();
   const std::optional<at::Tensor> bias = b_O.defined() ? std::optional(b_O) : std::nullopt;
-  return product.call(x_TI, packed, bias, "none", c10::List<std::optional<at::Scalar>>(), "");
+  return gemm.call(x_TI, packed, bias, "none", c10::List<std::optional<at::Scalar>>(), "");
 }
 
 }  // namespace braid::inline nn

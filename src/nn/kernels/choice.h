@@ -19,23 +19,23 @@ namespace braid::inline nn {
 enum class MatrixLibrary { kOwn, kPacked, kDefault };
 
 // y = x w^T for a weight [out, in].
-struct ProductShape {
+struct GemmShape {
   int64_t in = 0;
   int64_t out = 0;
   at::ScalarType dtype = at::kFloat;
 
-  bool operator<(const ProductShape& other) const {
+  bool operator<(const GemmShape& other) const {
     return std::tie(in, out, dtype) < std::tie(other.in, other.out, other.dtype);
   }
 };
 
-// The library for CPU products of this shape. The first call for a shape that the cache lacks
+// The library for CPU GEMMs of this shape. The first call for a shape that the cache lacks
 // measures them at the rows of decode steps with few and with some sequences and at those of a pass
 // over many tokens. A library's measure is the mean over the three of its time in times of the
 // fastest library's; the first in the order of the enumeration is taken that is not clearly slower
 // than the best, is there for this type and machine, and gives rows that do not depend on their
 // batch.
-MatrixLibrary matrix_library(const ProductShape& shape);
+MatrixLibrary matrix_library(const GemmShape& shape);
 
 // How the ranks of a job come to one choice for each shape: two that measured for themselves could
 // round differently. A shape is "DTYPE IN OUT", a library its name.
@@ -69,9 +69,9 @@ bool has_library(MatrixLibrary library, at::ScalarType dtype);
 // The weight [out, in] in the library's layout, an opaque tensor of these sizes, and x [T, in]
 // times such a tensor of either library. REQUIRES: has_library(library, dtype), and not kDefault.
 at::Tensor pack_weight(const at::Tensor& w_OI, MatrixLibrary library);
-at::Tensor packed_product(const at::Tensor& x_TI, const at::Tensor& packed, const at::Tensor& b_O);
+at::Tensor packed_gemm(const at::Tensor& x_TI, const at::Tensor& packed, const at::Tensor& b_O);
 
-// How many rows a batch of so many is padded to, for products whose rows do not depend on it.
+// How many rows a batch of so many is padded to, for GEMMs whose rows do not depend on it.
 int64_t padded_rows(int64_t rows, MatrixLibrary library);
 
 // The library that packed it.

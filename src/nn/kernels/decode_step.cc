@@ -24,7 +24,7 @@ using attention_items::PageView;
 using attention_items::Scratch;
 using attention_items::Shape;
 using attention_items::WorkItem;
-using panels::ProductTasks;
+using panels::GemmTasks;
 
 constexpr int64_t kPhases = 8;  // of a layer; the first has one more
 
@@ -64,7 +64,7 @@ class Team {
 struct Buffers {
   at::Tensor memory;
   std::array<float*, 2> hidden;  // before and after an addition, in turn
-  float *normed, *qkv, *mixed, *product, *gate_up, *active;
+  float *normed, *qkv, *mixed, *gemm_out, *gate_up, *active;
 
   Buffers(const at::Tensor& h, const StepLayer& layer) {
     const int64_t rows = h.size(0), hidden_size = h.size(1);
@@ -74,7 +74,7 @@ struct Buffers {
     float* at = memory.mutable_data_ptr<float>();
     const auto take = [&](int64_t width) { return std::exchange(at, at + rows * width); };
     hidden = {take(hidden_size), take(hidden_size)};
-    normed = take(hidden_size), product = take(hidden_size);
+    normed = take(hidden_size), gemm_out = take(hidden_size);
     qkv = take(wide), mixed = take(mid);
     gate_up = take(2 * inner), active = take(inner);
   }
@@ -115,10 +115,10 @@ class Step {
   }
 
  private:
-  // Row of `from` and of the last product to `to`; its norm, unless null, beside it.
+  // Row of `from` and of the last GEMM to `to`; its norm, unless null, beside it.
   void add_and_norm(int64_t row, const float* from, float* to, const float* norm) const {
     const int64_t at = row * width_;
-    rows::add(from + at, buffers_.product + at, to + at, width_);
+    rows::add(from + at, buffers_.gemm_out + at, to + at, width_);
     if (norm != nullptr) norm_row(row, to, norm);
   }
   void norm_row(int64_t row, const float* from, const float* norm) const {
@@ -127,11 +127,11 @@ class Step {
   }
 
   void multiply(int64_t number, const float* x, const StepMatrix& matrix, float* y) {
-    const ProductTasks tasks(x, matrix.packed, matrix.bias, y, rows_, team_.threads());
+    const GemmTasks tasks(x, matrix.packed, matrix.bias, y, rows_, team_.threads());
     team_.phase(number, tasks.count(), [&](int64_t task) { tasks.run(task); });
   }
 
-  // From the layer's input in hidden[0] to its attention's sum in hidden[1] and its last product.
+  // From the layer's input in hidden[0] to its attention's sum in hidden[1] and its last GEMM.
   void run_layer(size_t index, int64_t* number, Scratch& scratch) {
     const StepLayer& layer = layers_[index];
     if (index == 0)
@@ -142,7 +142,7 @@ class Step {
     const PageView<float> pages(kv_[index], shape_);
     team_.phase((*number)++, static_cast<int64_t>(items_.size()),
                 [&](int64_t item) { attend_item(item, pages, kv_[index], scratch); });
-    multiply((*number)++, buffers_.mixed, layer.output, buffers_.product);
+    multiply((*number)++, buffers_.mixed, layer.output, buffers_.gemm_out);
     team_.phase((*number)++, rows_, [&](int64_t row) {
       add_and_norm(row, buffers_.hidden[0], buffers_.hidden[1],
                    layer.mlp_norm_H.const_data_ptr<float>());
@@ -154,7 +154,7 @@ class Step {
       const float* gate = buffers_.gate_up + row * 2 * inner;
       act(gate, gate + inner, buffers_.active + row * inner, inner);
     });
-    multiply((*number)++, buffers_.active, layer.down, buffers_.product);
+    multiply((*number)++, buffers_.active, layer.down, buffers_.gemm_out);
   }
 
   // Rotates the heads of an item, puts its key and value into their page and attends.

@@ -36,7 +36,7 @@ class DecodeStepTest : public testing::TestWithParam<StepCase> {
  protected:
   void SetUp() override {
     if (panels::simd_for(at::kFloat) == panels::Simd::kNone)
-      GTEST_SKIP() << "this processor has no products of the type";
+      GTEST_SKIP() << "this processor has no GEMMs of the type";
     at::manual_seed(3);
     const StepCase& c = GetParam();
     const int64_t heads = c.layout.heads, kv_heads = c.layout.kv_heads, depth = c.layout.head_dim;
@@ -82,7 +82,7 @@ class DecodeStepTest : public testing::TestWithParam<StepCase> {
   // The layers by the kernels over whole tensors.
   Tensor composed(const std::vector<KvLayer>& kv) const {
     const auto apply = [](const StepMatrix& m, const Tensor& x) {
-      return panels::product(x, m.packed, m.bias, panels::simd_for(at::kFloat));
+      return panels::gemm(x, m.packed, m.bias, panels::simd_for(at::kFloat));
     };
     Tensor h = h_;
     for (int64_t i = 0; i < kLayers; ++i) {

@@ -17,7 +17,7 @@
 
 namespace braid::inline nn {
 
-// Rows that a product of a library which is not our own is padded to at least: below, these choose
+// Rows that a GEMM of a library which is not our own is padded to at least: below, these choose
 // kernels whose rows depend on the batch.
 inline constexpr int64_t kMinRows = 8;
 

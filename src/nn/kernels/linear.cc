@@ -1,4 +1,4 @@
-// Matrix products whose rows do not depend on the batch. Products of our own are so by nature.
+// GEMMs whose rows do not depend on the batch. GEMMs of our own are so by nature.
 // Measured of the others on AVX-512: with the default library rows of batches of up to 11, on
 // processors without AMX of up to 15 and with two threads of any number, may differ in bits from
 // those of larger ones; with oneDNN's packed weights only a single row may. The default library is
@@ -21,7 +21,7 @@
 namespace braid::inline nn {
 namespace {
 
-// MKL reads its mode of reproducibility at its first product. Strict: the bits of a row depend
+// MKL reads its mode of reproducibility at its first GEMM. Strict: the bits of a row depend
 // neither on the number of rows nor on that of threads (oneMKL's developer guide, "Obtaining
 // numerically reproducible results"); speed is the same within the noise. Other libraries and
 // processors ignore it; a mode that the user chose stays.
@@ -38,11 +38,11 @@ namespace {
 using torch::autograd::AutogradContext;
 using torch::autograd::variable_list;
 
-template <typename Product>
-at::Tensor with_padded_rows(const at::Tensor& x, MatrixLibrary library, const Product& product) {
+template <typename Gemm>
+at::Tensor with_padded_rows(const at::Tensor& x, MatrixLibrary library, const Gemm& gemm) {
   const int64_t rows = x.size(0), wanted = padded_rows(rows, library);
-  if (rows == wanted) return product(x);
-  return product(at::constant_pad_nd(x, {0, 0, 0, wanted - rows}, 0)).narrow(0, 0, rows);
+  if (rows == wanted) return gemm(x);
+  return gemm(at::constant_pad_nd(x, {0, 0, 0, wanted - rows}, 0)).narrow(0, 0, rows);
 }
 
 MatrixLibrary library_of(const at::Tensor& w) {
@@ -60,7 +60,7 @@ at::Tensor packed_or_none(const at::Tensor& w) {
 
 at::Tensor multiply_packed(const at::Tensor& x, const at::Tensor& packed, const at::Tensor& b) {
   return with_padded_rows(x, library_of_packed(packed),
-                          [&](const at::Tensor& rows) { return packed_product(rows, packed, b); });
+                          [&](const at::Tensor& rows) { return packed_gemm(rows, packed, b); });
 }
 
 // dy w. `transpose` is w^T packed, or undefined: where packing it pays it is packed for this once.

@@ -22,9 +22,9 @@ constexpr int64_t kColumns = 32;  // of a panel
 constexpr int64_t kTileRows = 8;  // rows times columns fill half of the registers
 // Panels that a thread passes over for each 8 rows stay in its second-level cache, beside rows.
 constexpr int64_t kChunkBytes = 384 << 10;
-constexpr int64_t kTasksOfThread = 4;         // of few rows, so that threads even out
-constexpr int64_t kBlockRows = 256;           // rows of one parallel task
-constexpr int64_t kSerialProducts = 1 << 15;  // fewer are not worth waking another thread
+constexpr int64_t kTasksOfThread = 4;      // of few rows, so that threads even out
+constexpr int64_t kBlockRows = 256;        // rows of one parallel task
+constexpr int64_t kSerialGemms = 1 << 15;  // fewer are not worth waking another thread
 
 // Where the numbers of a panel lie when a tile begins: they are asked for early, from memory into
 // the second-level cache and from there into the first.
@@ -56,11 +56,11 @@ struct Tile {
 };
 
 template <typename T>
-using TileProduct = void (*)(const Tile<T>&);
+using TileGemm = void (*)(const Tile<T>&);
 
 // By place, and by rows less one.
 template <typename T>
-using TileProducts = std::array<std::array<TileProduct<T>, kTileRows>, 2>;
+using TileGemms = std::array<std::array<TileGemm<T>, kTileRows>, 2>;
 
 #if defined(__x86_64__)
 
@@ -186,7 +186,7 @@ BRAID_AVX2 void tile_avx2(const Tile<float>& tile) {
 #undef BRAID_UNROLL
 
 template <int... kRows>
-TileProducts<float> f32_tiles(Simd simd, std::integer_sequence<int, kRows...>) {
+TileGemms<float> f32_tiles(Simd simd, std::integer_sequence<int, kRows...>) {
   if (simd == Simd::kAvx512)
     return {
         {{tile_avx512<Place::kMemory, kRows + 1>...}, {tile_avx512<Place::kCache, kRows + 1>...}}};
@@ -194,12 +194,12 @@ TileProducts<float> f32_tiles(Simd simd, std::integer_sequence<int, kRows...>) {
 }
 
 template <int... kRows>
-TileProducts<at::BFloat16> bf16_tiles(std::integer_sequence<int, kRows...>) {
+TileGemms<at::BFloat16> bf16_tiles(std::integer_sequence<int, kRows...>) {
   return {{{tile_bf16<Place::kMemory, kRows + 1>...}, {tile_bf16<Place::kCache, kRows + 1>...}}};
 }
 
 template <typename T>
-TileProducts<T> tiles_of(Simd simd) {
+TileGemms<T> tiles_of(Simd simd) {
   const auto rows = std::make_integer_sequence<int, kTileRows>();
   if constexpr (std::is_same_v<T, float>) {
     return f32_tiles(simd, rows);
@@ -211,21 +211,21 @@ TileProducts<T> tiles_of(Simd simd) {
 #else
 
 template <typename T>
-TileProducts<T> tiles_of(Simd) {
+TileGemms<T> tiles_of(Simd) {
   return {};
 }
 
 #endif
 
-// A part of the whole product: rows and panels.
+// A part of the whole GEMM: rows and panels.
 struct Part {
   int64_t row, row_end, panel, panel_end;
 };
 
 template <typename T>
-struct Product {
+struct Gemm {
   Tile<T> whole;  // all rows; `columns` of the whole result
-  TileProducts<T> tiles;
+  TileGemms<T> tiles;
 
   // The first tile of rows brings the panels into the cache.
   void compute(const Part& part) const {
@@ -249,19 +249,19 @@ struct Product {
 // Tasks of about kBlockRows rows and kChunkBytes of panels; where all rows are one block, several
 // for each thread.
 template <typename T>
-void compute_all(const Product<T>& product, int64_t rows) {
-  const int64_t in = product.whole.in, panels = panels_of(product.whole.columns);
+void compute_all(const Gemm<T>& gemm, int64_t rows) {
+  const int64_t in = gemm.whole.in, panels = panels_of(gemm.whole.columns);
   const int64_t chunk_bytes = panel_size<T>(in) * static_cast<int64_t>(sizeof(T)) * panels;
   const int64_t blocks = (rows + kBlockRows - 1) / kBlockRows, threads = at::get_num_threads();
   const int64_t least = blocks == 1 ? kTasksOfThread * threads : threads;
   const int64_t chunks = std::min(panels, std::max(least, chunk_bytes / kChunkBytes + 1));
   const int64_t tiles = (rows + kTileRows - 1) / kTileRows, tasks = blocks * chunks;
-  const bool serial = rows * in * product.whole.columns < kSerialProducts;
+  const bool serial = rows * in * gemm.whole.columns < kSerialGemms;
   const auto compute = [&](int64_t task) {
     const int64_t chunk = task / blocks, block = task % blocks;
-    product.compute({tiles * block / blocks * kTileRows,
-                     std::min(rows, tiles * (block + 1) / blocks * kTileRows),
-                     panels * chunk / chunks, panels * (chunk + 1) / chunks});
+    gemm.compute({tiles * block / blocks * kTileRows,
+                  std::min(rows, tiles * (block + 1) / blocks * kTileRows), panels * chunk / chunks,
+                  panels * (chunk + 1) / chunks});
   };
   if (serial) {
     for (int64_t task = 0; task < tasks; ++task) compute(task);
@@ -273,23 +273,23 @@ void compute_all(const Product<T>& product, int64_t rows) {
 }
 
 template <typename T>
-at::Tensor typed_product(const at::Tensor& x_TI, const at::Tensor& packed, const at::Tensor& b_O,
-                         Simd simd) {
+at::Tensor typed_gemm(const at::Tensor& x_TI, const at::Tensor& packed, const at::Tensor& b_O,
+                      Simd simd) {
   const at::Tensor x = x_TI.stride(1) == 1 ? x_TI : x_TI.contiguous();
   const at::Tensor bias = b_O.defined() ? b_O.to(at::kFloat).contiguous() : at::Tensor();
   const int64_t rows = x.size(0), in = packed.size(1), out = packed.size(0);
   at::Tensor y = at::empty({rows, out}, x.options());
-  Product<T> product;
-  product.tiles = tiles_of<T>(simd);
-  product.whole = {x.const_data_ptr<T>(),
-                   x.stride(0),
-                   packed.const_data_ptr<T>(),
-                   in,
-                   bias.defined() ? bias.const_data_ptr<float>() : nullptr,
-                   y.mutable_data_ptr<T>(),
-                   out,
-                   out};
-  compute_all(product, rows);
+  Gemm<T> gemm;
+  gemm.tiles = tiles_of<T>(simd);
+  gemm.whole = {x.const_data_ptr<T>(),
+                x.stride(0),
+                packed.const_data_ptr<T>(),
+                in,
+                bias.defined() ? bias.const_data_ptr<float>() : nullptr,
+                y.mutable_data_ptr<T>(),
+                out,
+                out};
+  compute_all(gemm, rows);
   return y;
 }
 
@@ -332,7 +332,7 @@ at::Tensor typed_pack(const at::Tensor& w) {
   at::Tensor packed = at::empty({panels * panel_size<T>(in)}, w.options());
   const Packing<T> packing{w.const_data_ptr<T>(),       w.stride(0), w.stride(1), out, in,
                            packed.mutable_data_ptr<T>()};
-  at::parallel_for(0, panels, std::max<int64_t>(1, kSerialProducts / panel_size<T>(in)),
+  at::parallel_for(0, panels, std::max<int64_t>(1, kSerialGemms / panel_size<T>(in)),
                    [&](int64_t begin, int64_t end) {
                      for (int64_t panel = begin; panel < end; ++panel) packing.pack_panel(panel);
                    });
@@ -360,16 +360,16 @@ at::Tensor pack(const at::Tensor& w_OI) {
                                           : typed_pack<at::BFloat16>(w_OI);
 }
 
-at::Tensor product(const at::Tensor& x_TI, const at::Tensor& packed, const at::Tensor& b_O,
-                   Simd simd) {
-  BRAID_CHECK(x_TI.scalar_type() == packed.scalar_type(), "a product of two types");
-  BRAID_CHECK(x_TI.size(1) == packed.size(1), "a product of sizes that do not fit");
-  return x_TI.scalar_type() == at::kFloat ? typed_product<float>(x_TI, packed, b_O, simd)
-                                          : typed_product<at::BFloat16>(x_TI, packed, b_O, simd);
+at::Tensor gemm(const at::Tensor& x_TI, const at::Tensor& packed, const at::Tensor& b_O,
+                Simd simd) {
+  BRAID_CHECK(x_TI.scalar_type() == packed.scalar_type(), "a GEMM of two types");
+  BRAID_CHECK(x_TI.size(1) == packed.size(1), "a GEMM of sizes that do not fit");
+  return x_TI.scalar_type() == at::kFloat ? typed_gemm<float>(x_TI, packed, b_O, simd)
+                                          : typed_gemm<at::BFloat16>(x_TI, packed, b_O, simd);
 }
 
-ProductTasks::ProductTasks(const float* x, const at::Tensor& packed, const at::Tensor& b_O,
-                           float* y, int64_t rows, int64_t threads)
+GemmTasks::GemmTasks(const float* x, const at::Tensor& packed, const at::Tensor& b_O, float* y,
+                     int64_t rows, int64_t threads)
     : x_(x),
       w_(packed.const_data_ptr<float>()),
       bias_(b_O.defined() ? b_O.const_data_ptr<float>() : nullptr),
@@ -383,10 +383,10 @@ ProductTasks::ProductTasks(const float* x, const at::Tensor& packed, const at::T
   count_ = std::min(panels, std::max(kTasksOfThread * threads, bytes / kChunkBytes + 1));
 }
 
-void ProductTasks::run(int64_t task) const {
+void GemmTasks::run(int64_t task) const {
   const int64_t panels = panels_of(out_);
-  const Product<float> product{{x_, in_, w_, in_, bias_, y_, out_, out_}, tiles_of<float>(simd_)};
-  product.compute({0, rows_, panels * task / count_, panels * (task + 1) / count_});
+  const Gemm<float> gemm{{x_, in_, w_, in_, bias_, y_, out_, out_}, tiles_of<float>(simd_)};
+  gemm.compute({0, rows_, panels * task / count_, panels * (task + 1) / count_});
 }
 
 }  // namespace braid::inline nn::panels

@@ -28,14 +28,14 @@ class PanelTest : public testing::TestWithParam<PanelCase> {
  protected:
   void SetUp() override {
     simd_ = panels::simd_for(GetParam().type);
-    if (simd_ == Simd::kNone) GTEST_SKIP() << "this processor has no products of the type";
+    if (simd_ == Simd::kNone) GTEST_SKIP() << "this processor has no GEMMs of the type";
   }
   void TearDown() override { at::set_num_threads(2); }
   static Tensor numbers(int64_t rows, int64_t columns) {
     return at::randn({rows, columns}).to(GetParam().type);
   }
-  Tensor product(const Tensor& x, const Tensor& packed, const Tensor& b = {}) const {
-    return panels::product(x, packed, b, simd_);
+  Tensor gemm(const Tensor& x, const Tensor& packed, const Tensor& b = {}) const {
+    return panels::gemm(x, packed, b, simd_);
   }
 
   at::NoGradGuard no_grad_;
@@ -45,15 +45,15 @@ class PanelTest : public testing::TestWithParam<PanelCase> {
 TEST_P(PanelTest, RowsDependNeitherOnTheBatchNorOnThreads) {
   const auto [type, in, out] = GetParam();
   const Tensor x = numbers(1000, in), packed = panels::pack(numbers(out, in));
-  const Tensor whole = product(x, packed);
+  const Tensor whole = gemm(x, packed);
   std::vector<int64_t> batches = {96, 128, 191, 1000};
   for (int64_t rows = 1; rows <= 64; ++rows) batches.push_back(rows);
   for (const int threads : {1, 2}) {
     at::set_num_threads(threads);
     for (const int64_t rows : batches)
-      EXPECT_TRUE(at::equal(product(x.narrow(0, 0, rows), packed), whole.narrow(0, 0, rows)))
+      EXPECT_TRUE(at::equal(gemm(x.narrow(0, 0, rows), packed), whole.narrow(0, 0, rows)))
           << rows << " rows, " << threads << " threads";
-    EXPECT_TRUE(at::equal(product(x.narrow(0, 501, 3), packed), whole.narrow(0, 501, 3)));
+    EXPECT_TRUE(at::equal(gemm(x.narrow(0, 501, 3), packed), whole.narrow(0, 501, 3)));
   }
 }
 
@@ -69,7 +69,7 @@ TEST_P(PanelTest, IsWithinRoundingOfF64) {
     Tensor bound = at::linear(x64.abs(), w64.abs(), b64.abs()) *
                    (static_cast<double>(in + 1) * std::numeric_limits<float>::epsilon());
     if (type == at::kBFloat16) bound = bound + y64.abs() / 256;
-    const Tensor error = (product(x, panels::pack(w), b).to(at::kDouble) - y64).abs();
+    const Tensor error = (gemm(x, panels::pack(w), b).to(at::kDouble) - y64).abs();
     EXPECT_TRUE((error <= bound).all().item<bool>()) << rows << " rows";
   }
 }
@@ -80,11 +80,11 @@ TEST_P(PanelTest, StridesOfItsArgumentsDoNotMatter) {
   const Tensor packed = panels::pack(w);
   EXPECT_EQ(packed.sizes(), w.sizes());
   const Tensor part = wide.narrow(1, 1, in);
-  EXPECT_TRUE(at::equal(product(part, packed), product(part.contiguous(), packed)));
-  EXPECT_TRUE(at::equal(product(across.t(), packed), product(across.t().contiguous(), packed)));
+  EXPECT_TRUE(at::equal(gemm(part, packed), gemm(part.contiguous(), packed)));
+  EXPECT_TRUE(at::equal(gemm(across.t(), packed), gemm(across.t().contiguous(), packed)));
   const Tensor transposed = panels::pack(w.t().contiguous().t());
-  EXPECT_TRUE(at::equal(product(part, transposed), product(part, packed)));
-  EXPECT_EQ(product(part.narrow(0, 0, 0), packed).sizes(), (std::vector<int64_t>{0, out}));
+  EXPECT_TRUE(at::equal(gemm(part, transposed), gemm(part, packed)));
+  EXPECT_EQ(gemm(part.narrow(0, 0, 0), packed).sizes(), (std::vector<int64_t>{0, out}));
 }
 
 // With fused multiply-adds in the same order the width of registers does not matter.
@@ -95,8 +95,8 @@ TEST(PanelWidthTest, NarrowRegistersGiveTheBitsOfWideOnes) {
     const Tensor b = at::randn({out}), packed = panels::pack(at::randn({out, in}));
     for (int64_t rows = 1; rows <= 17; ++rows) {
       const Tensor x = at::randn({rows, in});
-      EXPECT_TRUE(at::equal(panels::product(x, packed, b, Simd::kAvx2),
-                            panels::product(x, packed, b, Simd::kAvx512)))
+      EXPECT_TRUE(at::equal(panels::gemm(x, packed, b, Simd::kAvx2),
+                            panels::gemm(x, packed, b, Simd::kAvx512)))
           << rows << " rows";
     }
   }

@@ -15,7 +15,7 @@ namespace {
 using torch::autograd::AutogradContext;
 using torch::autograd::variable_list;
 
-// Elements of a block of w in f32: it stays in the cache between its conversion and its product.
+// Elements of a block of w in f32: it stays in the cache between its conversion and its GEMM.
 constexpr int64_t kBlockElements = int64_t{1} << 20;
 
 // Calls run(begin, count) for blocks of the rows of `w`.
@@ -26,7 +26,7 @@ void for_blocks(const at::Tensor& w, const Run& run) {
     run(begin, std::min(rows, w.size(0) - begin));
 }
 
-at::Tensor product(const at::Tensor& x, const at::Tensor& w, const at::Tensor& b) {
+at::Tensor gemm(const at::Tensor& x, const at::Tensor& w, const at::Tensor& b) {
   const at::Tensor wide = x.to(at::kFloat), out = at::empty({x.size(0), w.size(0)}, x.options());
   for_blocks(w, [&](int64_t begin, int64_t count) {
     const at::Tensor bias = b.defined() ? b.narrow(0, begin, count).to(at::kFloat) : b;
@@ -54,7 +54,7 @@ struct WideLinearFunction : torch::autograd::Function<WideLinearFunction> {
                             const std::optional<at::Tensor>& b) {
     context->save_for_backward({x, w});
     context->saved_data["bias"] = b.has_value();
-    return product(x, w, b.value_or(at::Tensor()));
+    return gemm(x, w, b.value_or(at::Tensor()));
   }
 
   static variable_list backward(AutogradContext* context, const variable_list& grads) {
@@ -81,7 +81,7 @@ bool multiplies_wide(const at::Tensor& w_OI) {
 }
 
 at::Tensor wide_linear(const at::Tensor& x_TI, const at::Tensor& w_OI, const at::Tensor& b_O) {
-  if (!at::GradMode::is_enabled()) return product(x_TI, w_OI, b_O);
+  if (!at::GradMode::is_enabled()) return gemm(x_TI, w_OI, b_O);
   return WideLinearFunction::apply(x_TI, w_OI, b_O.defined() ? std::optional(b_O) : std::nullopt);
 }
 

@@ -1,11 +1,11 @@
-// bf16 products on processors without instructions for bf16.
+// bf16 GEMMs on processors without instructions for bf16.
 #pragma once
 
 #include <ATen/core/Tensor.h>
 
 namespace braid::inline nn {
 
-// Whether products by `w` are made in f32: the library's emulation of bf16 is up to three times
+// Whether GEMMs by `w` are made in f32: the library's emulation of bf16 is up to three times
 // slower than that, and the bits of its rows depend on the number of rows and of threads.
 bool multiplies_wide(const at::Tensor& w_OI);
 

@@ -1,4 +1,4 @@
-// Woven updates on emulated ranks: as long as predicted, and as much shorter than those of one call
+// Fused updates on emulated ranks: as long as predicted, and as much shorter than those of one call
 // after those of the other. Shapes are those of published instances
 // (fuse/published_instances.h).
 #include <gmock/gmock.h>
@@ -16,12 +16,12 @@ constexpr double kOfMakespan = 0.03, kOfSpeedUp = 0.05;
 
 // A pipeline of the actor over all ranks, and copies of one of the critic, each in reverse over
 // ranks that follow each other.
-struct WovenShape {
+struct FusedShape {
   int stages, critic_stages;
   int64_t micro_batches, critic_micro_batches;
 };
 
-PlanningProblem problem_of(const WovenShape& shape) {
+PlanningProblem problem_of(const FusedShape& shape) {
   return make_test_problem({.algorithm = "ppo",
                             .actor = "qwen2.5-32b",
                             .critic = "qwen2.5-14b",
@@ -33,7 +33,7 @@ PlanningProblem problem_of(const WovenShape& shape) {
                             .response_tokens = 64});
 }
 
-ExecutionPlan plan_of(const WovenShape& shape, const PlanningProblem& problem, bool woven) {
+ExecutionPlan plan_of(const FusedShape& shape, const PlanningProblem& problem, bool fused) {
   ExecutionPlan plan = uniform_plan(problem, shape.stages / 8, 8, 1);
   for (CallPlan& call : plan.calls) {
     if (call.call == "update_actor") {
@@ -50,8 +50,8 @@ ExecutionPlan plan_of(const WovenShape& shape, const PlanningProblem& problem, b
       for (int copy = 0; copy < copies; ++copy)
         call.mesh.devices.push_back(DeviceId{copy * shape.critic_stages + stage});
   }
-  plan.fusion.train_schedules = woven;
-  if (woven) plan.fusion.units = 4;
+  plan.fusion.train_schedules = fused;
+  if (fused) plan.fusion.units = 4;
   return plan;
 }
 
@@ -72,9 +72,9 @@ struct Lengths {
 };
 
 // Of the updates, on rank 0.
-Lengths lengths_of(World& world, const WovenShape& shape, bool woven, double jitter = 0) {
+Lengths lengths_of(World& world, const FusedShape& shape, bool fused, double jitter = 0) {
   const PlanningProblem problem = problem_of(shape);
-  const auto program = compile(plan_of(shape, problem, woven), problem);
+  const auto program = compile(plan_of(shape, problem, fused), problem);
   EXPECT_TRUE(program.ok()) << program.status().message();
   EmulationOptions options;
   options.jitter = jitter;
@@ -88,51 +88,51 @@ Lengths lengths_of(World& world, const WovenShape& shape, bool woven, double jit
 }
 
 // What a busy machine adds to the times of devices only makes them longer: the shortest of a few.
-Lengths shortest_of(World& world, const WovenShape& shape, bool woven) {
+Lengths shortest_of(World& world, const FusedShape& shape, bool fused) {
   constexpr int kTries = 3;
-  Lengths out = lengths_of(world, shape, woven);
+  Lengths out = lengths_of(world, shape, fused);
   for (int i = 1; i < kTries; ++i)
-    out.emulated = std::min(out.emulated, lengths_of(world, shape, woven).emulated);
+    out.emulated = std::min(out.emulated, lengths_of(world, shape, fused).emulated);
   return out;
 }
 
-void expect_as_predicted(World& world, const WovenShape& shape) {
+void expect_as_predicted(World& world, const FusedShape& shape) {
   SCOPED_TRACE(cat(shape.stages, " and ", shape.critic_stages, " stages, ", shape.micro_batches,
                    " and ", shape.critic_micro_batches, " micro-batches"));
-  const Lengths apart = shortest_of(world, shape, false), woven = shortest_of(world, shape, true);
+  const Lengths apart = shortest_of(world, shape, false), fused = shortest_of(world, shape, true);
   if (world.global_rank() != 0 || testing::Test::HasFatalFailure()) return;
-  const double predicted = apart.predicted / woven.predicted;
-  const double emulated = apart.emulated / woven.emulated;
+  const double predicted = apart.predicted / fused.predicted;
+  const double emulated = apart.emulated / fused.emulated;
   std::fprintf(stderr,
-               "%d/%d stages, %d/%d micro-batches: woven %.4f s predicted, %.4f emulated; apart "
+               "%d/%d stages, %d/%d micro-batches: fused %.4f s predicted, %.4f emulated; apart "
                "%.4f, %.4f; speed-up %.4f, %.4f\n",
                shape.stages, shape.critic_stages, static_cast<int>(shape.micro_batches),
-               static_cast<int>(shape.critic_micro_batches), woven.predicted, woven.emulated,
+               static_cast<int>(shape.critic_micro_batches), fused.predicted, fused.emulated,
                apart.predicted, apart.emulated, predicted, emulated);
   EXPECT_GT(predicted, 1.05);
-  EXPECT_NEAR(woven.emulated / woven.predicted, 1, kOfMakespan);
+  EXPECT_NEAR(fused.emulated / fused.predicted, 1, kOfMakespan);
   EXPECT_NEAR(emulated / predicted, 1, kOfSpeedUp);
 }
 
-FULL_RANK_TEST(WovenUpdates, AreAsLongAsPredictedOnEight, 8) {
-  for (const WovenShape& shape : {WovenShape{8, 4, 16, 8}, WovenShape{8, 4, 8, 4},
-                                  WovenShape{8, 8, 16, 16}, WovenShape{8, 8, 8, 8}})
+FULL_RANK_TEST(FusedUpdates, AreAsLongAsPredictedOnEight, 8) {
+  for (const FusedShape& shape : {FusedShape{8, 4, 16, 8}, FusedShape{8, 4, 8, 4},
+                                  FusedShape{8, 8, 16, 16}, FusedShape{8, 8, 8, 8}})
     expect_as_predicted(world, shape);
 }
 
-FULL_RANK_TEST(WovenUpdates, AreAsLongAsPredictedOnSixteen, 16) {
-  for (const WovenShape& shape :
-       {WovenShape{16, 8, 16, 8}, WovenShape{16, 16, 16, 16}, WovenShape{16, 16, 32, 32}})
+FULL_RANK_TEST(FusedUpdates, AreAsLongAsPredictedOnSixteen, 16) {
+  for (const FusedShape& shape :
+       {FusedShape{16, 8, 16, 8}, FusedShape{16, 16, 16, 16}, FusedShape{16, 16, 32, 32}})
     expect_as_predicted(world, shape);
 }
 
 // The order is executed, not its times: what takes a fifth more or less delays the updates by no
 // more than that, and nothing is out of its place.
-FULL_RANK_TEST(WovenUpdates, KeepTheirOrderUnderJitter, 8) {
-  const Lengths woven = lengths_of(world, {8, 4, 16, 8}, true, 0.2);
+FULL_RANK_TEST(FusedUpdates, KeepTheirOrderUnderJitter, 8) {
+  const Lengths fused = lengths_of(world, {8, 4, 16, 8}, true, 0.2);
   if (world.global_rank() != 0 || testing::Test::HasFailure()) return;
-  EXPECT_GT(woven.emulated, 0.95 * woven.predicted);
-  EXPECT_LT(woven.emulated, 1.2 * woven.predicted);
+  EXPECT_GT(fused.emulated, 0.95 * fused.predicted);
+  EXPECT_LT(fused.emulated, 1.2 * fused.predicted);
 }
 
 }  // namespace

@@ -1,4 +1,4 @@
-// Sessions of several ranks whose updates are woven: what they hold beside what the schedule says.
+// Sessions of several ranks whose updates are fused: what they hold beside what the schedule says.
 #include <gmock/gmock.h>
 
 #include "comm/rank_testing.h"
@@ -13,7 +13,7 @@ namespace {
 // Prompts and responses of one length each, so that micro-batches are alike.
 Config even_run(World& world) {
   Config config = tiny_run("ppo");
-  const std::string name = cat("woven-", ::getpid(), "-", world.global_rank());
+  const std::string name = cat("fused-", ::getpid(), "-", world.global_rank());
   config.run.name = name;
   std::string rows;
   for (const char* digits : {"3 1 2", "5 4 9", "7 7 1", "0 2 8"})
@@ -27,15 +27,15 @@ Config even_run(World& world) {
   return config;
 }
 
-Program woven_program(const Config& config, const std::string& updates) {
+Program fused_program(const Config& config, const std::string& updates) {
   std::string text = "graph: ppo\ndevices: 1x2\ncalls:\n";
   for (const char* call : {"generate", "old_logprob", "ref_logprob", "values"})
     text += cat("  ", call, ": {mesh: all, dp: 2}\n");
   return program_under(config, text + updates + "fusion: {train_schedules: true, units: 2}\n");
 }
 
-// The most micro-batches of a call, of each run of layers one, that the order has between a forward
-// and its backward on a rank.
+// The most micro-batches of a call, of each virtual pipeline stage one, that the order has between
+// a forward and its backward on a rank.
 int64_t live_by_schedule(const Program& program, int call, DeviceId rank) {
   int64_t live = 0, most = 0;
   for (const FusedPass& pass : fused_passes(program, program.fused[0], rank)) {
@@ -46,7 +46,7 @@ int64_t live_by_schedule(const Program& program, int call, DeviceId rank) {
   return most;
 }
 
-RANK_TEST(WovenSession, HoldsNoMoreThanTheScheduleSays, 2) {
+RANK_TEST(FusedSession, HoldsNoMoreThanTheScheduleSays, 2) {
   const DeviceId rank{static_cast<int>(world.global_rank())};
   for (const char* critic :
        {"mesh: \"1,0\", pp: 2, micro_batches: 4", "mesh: \"0,1\", pp: 2, micro_batches: 2",
@@ -54,7 +54,7 @@ RANK_TEST(WovenSession, HoldsNoMoreThanTheScheduleSays, 2) {
     SCOPED_TRACE(critic);
     const Config config = even_run(world);
     const Program program =
-        woven_program(config, cat("  update_actor: {mesh: \"0,1\", pp: 2, micro_batches: 4}\n",
+        fused_program(config, cat("  update_actor: {mesh: \"0,1\", pp: 2, micro_batches: 4}\n",
                                   "  update_critic: {", critic, "}\n"));
     auto session = Session::create(config, program, &world);
     ASSERT_TRUE(session.ok()) << session.status().message();
@@ -67,7 +67,7 @@ RANK_TEST(WovenSession, HoldsNoMoreThanTheScheduleSays, 2) {
     }
     for (int call = 0; call < 2; ++call) {
       const Training& training = (*session)->training(program.fused[0].calls[call]);
-      EXPECT_TRUE(training.woven());
+      EXPECT_TRUE(training.fused());
       const HeldByPasses& held = training.held();
       const int64_t live = live_by_schedule(program, call, rank);
       EXPECT_GE(live, 1);

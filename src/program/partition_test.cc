@@ -1,5 +1,5 @@
 // Cutting a list of samples into micro-batches by a token budget, and what of a group meets there.
-#include "program/deal.h"
+#include "program/partition.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -17,14 +17,14 @@ double wave(int64_t seed, int64_t index) {
 }
 
 // More mini-batches than there are groups: none is empty, as an empty one would be an update.
-TEST(DealMinibatches, OfWholeGroupsNoneIsEmpty) {
-  std::vector<DealSample> samples;
+TEST(PartitionMinibatches, OfWholeGroupsNoneIsEmpty) {
+  std::vector<PartitionSample> samples;
   for (int64_t i = 0; i < 12; ++i) samples.push_back({SampleId{i}, GroupId{i / 4}, 10, 10, true});
-  DealOptions options;
+  PartitionOptions options;
   options.trains = true, options.whole_groups = true, options.minibatches = 8;
-  const std::vector<SampleRows> dealt = deal_minibatches(samples, options);
-  EXPECT_EQ(dealt.size(), 3u);
-  for (const SampleRows& rows : dealt) EXPECT_EQ(rows.size(), 4u);
+  const std::vector<SampleRows> partition = partition_minibatches(samples, options);
+  EXPECT_EQ(partition.size(), 3u);
+  for (const SampleRows& rows : partition) EXPECT_EQ(rows.size(), 4u);
 }
 
 TEST(CutByTokens, FillsInOrderWithinTheBudget) {
@@ -59,8 +59,8 @@ TEST(CutByTokens, KeepsItsPropertiesOnManyInputs) {
 }
 
 // Prompts of 10 tokens, responses of 2 to 5.
-std::vector<DealSample> groups_of(int64_t groups, int64_t each) {
-  std::vector<DealSample> out;
+std::vector<PartitionSample> groups_of(int64_t groups, int64_t each) {
+  std::vector<PartitionSample> out;
   for (int64_t i = 0; i < groups * each; ++i)
     out.push_back({SampleId{i}, GroupId{i / each}, 10, 2 + i % 4});
   return out;
@@ -81,18 +81,18 @@ class SharedPrompts : public testing::TestWithParam<SharedCase> {
     strategy_.micro_tokens = GetParam().micro_tokens;
     options_.share_prompts = true;
   }
-  std::vector<DealSample> samples_;
+  std::vector<PartitionSample> samples_;
   Strategy strategy_;
-  DealOptions options_;
+  PartitionOptions options_;
 };
 
 // Ranks have as many samples each, budgets hold, and prompts are computed once for each part of a
 // group that shares or budgets cut off.
 TEST_P(SharedPrompts, KeepWhatSharesAndBudgetsAllowOfAGroupTogether) {
   const SharedCase& c = GetParam();
-  const MiniBatch batch = deal(samples_, strategy_, options_).minibatches[0];
+  const MiniBatch batch = partition_samples(samples_, strategy_, options_).minibatches[0];
   int64_t tokens = 0, responses = 0;
-  for (const DealSample& sample : samples_) responses += sample.response;
+  for (const PartitionSample& sample : samples_) responses += sample.response;
   for (size_t rank = 0; rank < batch.micro_batches.size(); ++rank) {
     size_t count = 0;
     for (const SampleRows& rows : batch.micro_batches[rank]) count += rows.size();
@@ -110,7 +110,7 @@ TEST_P(SharedPrompts, KeepWhatSharesAndBudgetsAllowOfAGroupTogether) {
   EXPECT_EQ(tokens, 10 * c.prompts + responses);
 }
 
-INSTANTIATE_TEST_SUITE_P(Deals, SharedPrompts,
+INSTANTIATE_TEST_SUITE_P(Partitions, SharedPrompts,
                          testing::Values(SharedCase{6, 4, 1, 1, 0, 6}, SharedCase{6, 4, 2, 3, 0, 6},
                                          SharedCase{3, 4, 2, 1, 0, 4}, SharedCase{1, 8, 4, 1, 0, 4},
                                          SharedCase{4, 4, 1, 8, 0, 8},
@@ -122,11 +122,11 @@ INSTANTIATE_TEST_SUITE_P(Deals, SharedPrompts,
 // Which samples an optimizer step learns from does not depend on it.
 TEST(SharedPromptsTest, ChangeNoMembership) {
   const auto samples = groups_of(5, 4);
-  DealOptions options;
+  PartitionOptions options;
   options.trains = true, options.minibatches = 2, options.seed = 9;
-  const auto apart = deal_minibatches(samples, options);
+  const auto apart = partition_minibatches(samples, options);
   options.share_prompts = true;
-  EXPECT_EQ(deal_minibatches(samples, options), apart);
+  EXPECT_EQ(partition_minibatches(samples, options), apart);
 }
 
 // Where their passes meet, ranks pass as often each: with ZeRO-3 they gather weights together, with
@@ -136,14 +136,14 @@ class PassesMeet : public ::testing::TestWithParam<Strategy> {};
 TEST_P(PassesMeet, RanksHaveAsManyMicroBatches) {
   Strategy strategy = GetParam();
   strategy.dp = 2;
-  DealOptions options;
+  PartitionOptions options;
   options.share_prompts = true;
   for (int64_t groups = 2; groups < 8; ++groups)
     for (int64_t each = 2; each < 9; ++each)
       for (int64_t budget = 20; budget < 140; budget += 3) {
         const auto samples = groups_of(groups, each);
         strategy.micro_tokens = budget, strategy.in_order = budget % 2 == 0;
-        const MiniBatch batch = deal(samples, strategy, options).minibatches[0];
+        const MiniBatch batch = partition_samples(samples, strategy, options).minibatches[0];
         EXPECT_EQ(batch.micro_batches[0].size(), batch.micro_batches[1].size())
             << groups << " groups of " << each << ", " << budget << " tokens";
       }
@@ -159,7 +159,7 @@ Strategy experts_apart() {
   out.ep = 2;
   return out;
 }
-INSTANTIATE_TEST_SUITE_P(Deals, PassesMeet, testing::Values(zero_3(), experts_apart()));
+INSTANTIATE_TEST_SUITE_P(Partitions, PassesMeet, testing::Values(zero_3(), experts_apart()));
 
 TEST(SharedPromptsTest, TheFirstOfAGroupHasItsPrompt) {
   const auto samples = groups_of(2, 2);

@@ -1,4 +1,4 @@
-#include "program/deal.h"
+#include "program/partition.h"
 
 #include <algorithm>
 #include <functional>
@@ -24,7 +24,7 @@ void shuffle_units(Units* units, uint64_t seed, uint64_t stream) {
   for (size_t i = units->size(); i > 1; --i) std::swap((*units)[i - 1], (*units)[random.below(i)]);
 }
 
-Units single_rows(const std::vector<DealSample>& samples) {
+Units single_rows(const std::vector<PartitionSample>& samples) {
   Units out;
   for (size_t row = 0; row < samples.size(); ++row)
     if (samples[row].kept) out.push_back({static_cast<int32_t>(row)});
@@ -32,7 +32,7 @@ Units single_rows(const std::vector<DealSample>& samples) {
 }
 
 // Rows by group, groups in the order of their first samples.
-Units group_rows(const SampleRows& rows, const std::vector<DealSample>& samples) {
+Units group_rows(const SampleRows& rows, const std::vector<PartitionSample>& samples) {
   Units groups;
   std::map<GroupId, size_t> place;
   for (const int32_t row : rows) {
@@ -49,8 +49,8 @@ SampleRows flatten(const Units& units, size_t begin, size_t end) {
   return out;
 }
 
-DealTotals totals_of(const SampleRows& rows, const std::vector<DealSample>& samples) {
-  DealTotals out;
+LossTotals totals_of(const SampleRows& rows, const std::vector<PartitionSample>& samples) {
+  LossTotals out;
   std::set<GroupId> groups;
   for (const int32_t row : rows) {
     out.tokens += samples[row].learned.value_or(samples[row].response);
@@ -83,7 +83,7 @@ std::vector<SampleRows> even_parts(const std::vector<int64_t>& tokens, int64_t c
   std::vector<int64_t> room;
   for (int64_t k = 0; k < count; ++k)
     room.push_back(run_begin(all, k + 1, count) - run_begin(all, k, count));
-  return deal_evenly(tokens, room);
+  return balance_load(tokens, room);
 }
 
 // The micro-batches of one rank's units, at least `least`: later ones may be empty.
@@ -100,15 +100,16 @@ std::vector<SampleRows> cut_share(const std::vector<int64_t>& tokens, const Stra
   return count == static_cast<int64_t>(out.size()) ? out : even_parts(tokens, count, s.in_order);
 }
 
-int64_t packed_tokens(const SampleRows& rows, const std::vector<DealSample>& samples, bool share) {
+int64_t packed_tokens(const SampleRows& rows, const std::vector<PartitionSample>& samples,
+                      bool share) {
   int64_t sum = 0;
   for (const PackedLength& length : packed_lengths(rows, samples, share))
     sum += length.tokens - length.shared;
   return sum;
 }
 
-// Units that are dealt, and the tokens of each.
-struct DealtUnits {
+// Units that are partitioned, and the tokens of each.
+struct SizedUnits {
   Units rows;
   std::vector<int64_t> tokens;
   // The rows of each part, which lists units.
@@ -123,10 +124,10 @@ struct DealtUnits {
 
 // A group in so many pieces, or as many more as none needs more than `budget` tokens (0: any).
 void add_pieces(const SampleRows& group, int64_t pieces, int64_t budget,
-                const std::vector<DealSample>& samples, DealtUnits* out) {
+                const std::vector<PartitionSample>& samples, SizedUnits* out) {
   const auto size = static_cast<int64_t>(group.size());
   for (int64_t count = std::min(pieces, size); count <= size; ++count) {
-    DealtUnits units;
+    SizedUnits units;
     for (int64_t k = 0; k < count; ++k) {
       units.rows.emplace_back(group.begin() + run_begin(size, k, count),
                               group.begin() + run_begin(size, k + 1, count));
@@ -150,7 +151,8 @@ struct Parting {
 
 // Tries pieces of groups, from the largest whose number is a multiple of the parts to single
 // samples; the first with the least work counts.
-std::vector<SampleRows> part_shared(const SampleRows& rows, const std::vector<DealSample>& samples,
+std::vector<SampleRows> part_shared(const SampleRows& rows,
+                                    const std::vector<PartitionSample>& samples,
                                     const Parting& parting) {
   const Units groups = group_rows(rows, samples);
   int64_t largest = 1;
@@ -160,7 +162,7 @@ std::vector<SampleRows> part_shared(const SampleRows& rows, const std::vector<De
   int64_t least_work = 0;
   const auto count = static_cast<int64_t>(groups.size());
   for (int64_t pieces = parting.parts / std::gcd(parting.parts, count); true; pieces *= 2) {
-    DealtUnits units;
+    SizedUnits units;
     for (const SampleRows& group : groups)
       add_pieces(group, pieces, parting.budget, samples, &units);
     std::vector<SampleRows> found = units.rows_of(parting.part(units.tokens));
@@ -173,9 +175,10 @@ std::vector<SampleRows> part_shared(const SampleRows& rows, const std::vector<De
 }
 
 // Rows parted by units that are whole groups or single samples.
-std::vector<SampleRows> part_apart(const SampleRows& rows, const std::vector<DealSample>& samples,
-                                   bool whole_groups, const Parting& parting) {
-  DealtUnits units;
+std::vector<SampleRows> part_apart(const SampleRows& rows,
+                                   const std::vector<PartitionSample>& samples, bool whole_groups,
+                                   const Parting& parting) {
+  SizedUnits units;
   if (whole_groups)
     units.rows = group_rows(rows, samples);
   else
@@ -188,15 +191,17 @@ std::vector<SampleRows> part_apart(const SampleRows& rows, const std::vector<Dea
   return units.rows_of(parting.part(units.tokens));
 }
 
-std::vector<SampleRows> part_rows(const SampleRows& rows, const std::vector<DealSample>& samples,
-                                  const DealOptions& options, const Parting& parting) {
+std::vector<SampleRows> part_rows(const SampleRows& rows,
+                                  const std::vector<PartitionSample>& samples,
+                                  const PartitionOptions& options, const Parting& parting) {
   if (options.share_prompts) return part_shared(rows, samples, parting);
   return part_apart(rows, samples, options.whole_groups, parting);
 }
 
 // The micro-batches of one rank. A pipeline waits for the largest at each of its other stages.
-std::vector<SampleRows> cut_rows(const SampleRows& rows, const std::vector<DealSample>& samples,
-                                 const Strategy& strategy, const DealOptions& options,
+std::vector<SampleRows> cut_rows(const SampleRows& rows,
+                                 const std::vector<PartitionSample>& samples,
+                                 const Strategy& strategy, const PartitionOptions& options,
                                  int64_t least) {
   Parting parting;
   parting.parts = strategy.micro_tokens > 0 ? 1 : strategy.micro_batches;
@@ -212,10 +217,10 @@ std::vector<SampleRows> cut_rows(const SampleRows& rows, const std::vector<DealS
   return part_rows(rows, samples, options, parting);
 }
 
-MiniBatch deal_minibatch(SampleRows rows, const std::vector<DealSample>& samples,
-                         const Strategy& strategy, const DealOptions& options) {
+MiniBatch partition_minibatch(SampleRows rows, const std::vector<PartitionSample>& samples,
+                              const Strategy& strategy, const PartitionOptions& options) {
   MiniBatch out;
-  const auto shares = deal_shares(rows, samples, strategy, options);
+  const auto shares = partition_over_ranks(rows, samples, strategy, options);
   out.micro_batches = cut_shares(shares, samples, strategy, options);
   for (const std::vector<SampleRows>& batches : out.micro_batches) {
     out.tokens.emplace_back();
@@ -229,8 +234,8 @@ MiniBatch deal_minibatch(SampleRows rows, const std::vector<DealSample>& samples
 
 }  // namespace
 
-std::vector<SampleRows> deal_evenly(const std::vector<int64_t>& sizes,
-                                    const std::vector<int64_t>& room) {
+std::vector<SampleRows> balance_load(const std::vector<int64_t>& sizes,
+                                     const std::vector<int64_t>& room) {
   SampleRows order = sequence(0, static_cast<int64_t>(sizes.size()));
   std::stable_sort(order.begin(), order.end(),
                    [&](int32_t a, int32_t b) { return sizes[a] > sizes[b]; });
@@ -249,8 +254,8 @@ std::vector<SampleRows> deal_evenly(const std::vector<int64_t>& sizes,
   return bins;
 }
 
-std::vector<SampleRows> deal_minibatches(const std::vector<DealSample>& samples,
-                                         const DealOptions& options) {
+std::vector<SampleRows> partition_minibatches(const std::vector<PartitionSample>& samples,
+                                              const PartitionOptions& options) {
   Units singles = single_rows(samples);
   const auto all = static_cast<int64_t>(singles.size());
   if (!options.trains) return {flatten(singles, 0, singles.size())};
@@ -286,9 +291,9 @@ std::vector<SampleRows> cut_by_tokens(const std::vector<int64_t>& tokens, int64_
   return out;
 }
 
-void set_lengths(const std::vector<DealSample>& samples, int dp_rank, bool share_prompts,
-                 Deal* deal) {
-  for (MiniBatch& minibatch : deal->minibatches) {
+void set_lengths(const std::vector<PartitionSample>& samples, int dp_rank, bool share_prompts,
+                 Partition* partition) {
+  for (MiniBatch& minibatch : partition->minibatches) {
     const std::vector<SampleRows>& cut = minibatch.micro_batches[dp_rank];
     for (size_t i = 0; i < cut.size(); ++i)
       minibatch.tokens[dp_rank][i] = packed_tokens(cut[i], samples, share_prompts);
@@ -296,20 +301,22 @@ void set_lengths(const std::vector<DealSample>& samples, int dp_rank, bool share
 }
 
 std::vector<PackedLength> packed_lengths(const SampleRows& rows,
-                                         const std::vector<DealSample>& samples,
+                                         const std::vector<PartitionSample>& samples,
                                          bool share_prompts) {
   std::vector<PackedLength> out;
   std::unordered_set<GroupId> known;
   for (const int32_t row : rows) {
-    const DealSample& sample = samples[row];
+    const PartitionSample& sample = samples[row];
     const bool shared = share_prompts && !known.insert(sample.group).second;
     out.push_back({sample.prompt + sample.response, shared ? sample.prompt : 0});
   }
   return out;
 }
 
-std::vector<SampleRows> deal_shares(const SampleRows& rows, const std::vector<DealSample>& samples,
-                                    const Strategy& strategy, const DealOptions& options) {
+std::vector<SampleRows> partition_over_ranks(const SampleRows& rows,
+                                             const std::vector<PartitionSample>& samples,
+                                             const Strategy& strategy,
+                                             const PartitionOptions& options) {
   if (strategy.dp == 1) return {rows};
   Parting parting;
   parting.parts = strategy.dp;
@@ -328,9 +335,9 @@ bool passes_meet(const Strategy& strategy, bool trains) {
 }
 
 std::vector<std::vector<SampleRows>> cut_shares(const std::vector<SampleRows>& shares,
-                                                const std::vector<DealSample>& samples,
+                                                const std::vector<PartitionSample>& samples,
                                                 const Strategy& strategy,
-                                                const DealOptions& options) {
+                                                const PartitionOptions& options) {
   const auto cut = [&](int64_t least) {
     std::vector<std::vector<SampleRows>> out;
     for (const SampleRows& share : shares)
@@ -349,14 +356,14 @@ std::vector<std::vector<SampleRows>> cut_shares(const std::vector<SampleRows>& s
   return out;
 }
 
-Deal deal(const std::vector<DealSample>& samples, const Strategy& strategy,
-          const DealOptions& options) {
-  Deal out;
+Partition partition_samples(const std::vector<PartitionSample>& samples, const Strategy& strategy,
+                            const PartitionOptions& options) {
+  Partition out;
   std::vector<std::set<int32_t>> owned(strategy.dp);
-  const auto parts = deal_minibatches(samples, options);
+  const auto parts = partition_minibatches(samples, options);
   const int64_t each = options.trains ? static_cast<int64_t>(parts.size()) / options.epochs : 1;
   for (size_t i = 0; i < parts.size(); ++i) {
-    MiniBatch batch = deal_minibatch(parts[i], samples, strategy, options);
+    MiniBatch batch = partition_minibatch(parts[i], samples, strategy, options);
     batch.epoch = static_cast<int64_t>(i) / each, batch.index = static_cast<int64_t>(i) % each;
     for (int dp_rank = 0; dp_rank < strategy.dp; ++dp_rank)
       for (const SampleRows& rows : batch.micro_batches[dp_rank])
@@ -367,7 +374,7 @@ Deal deal(const std::vector<DealSample>& samples, const Strategy& strategy,
   return out;
 }
 
-std::vector<SampleRows> deal_requests(int64_t samples, const Strategy& strategy) {
+std::vector<SampleRows> partition_requests(int64_t samples, const Strategy& strategy) {
   return even_runs(samples, strategy.dp);
 }
 
