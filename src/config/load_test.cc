@@ -130,6 +130,7 @@ INSTANTIATE_TEST_SUITE_P(
         BadCase{"rollout: {temprature: 1}",
                 "a.yaml:1: unknown key 'rollout.temprature' (did you mean 'rollout.temperature'?)"},
         BadCase{"rollouts: {seed: 1}", "did you mean 'rollout'?"},
+        BadCase{"generate: {tp: 1}", "a.yaml:1: unknown key 'generate'; keys here: "},
         BadCase{"data:\n  micro_tokens: 1",
                 "a.yaml:2: unknown key 'data.micro_tokens' (did you "
                 "mean 'train.micro_tokens'?)"},

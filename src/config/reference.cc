@@ -76,7 +76,8 @@ class KeyChecker {
     std::vector<std::string> names;
     for (const OptionRow& row : rows_) names.push_back(last_part(row.path));
     const std::string anywhere = nearest_name(key, names);
-    if (anywhere.empty()) return "";
+    if (anywhere.empty() || 3 * edit_distance(key, anywhere) > static_cast<int>(key.size()))
+      return "";
     const auto at = std::find(names.begin(), names.end(), anywhere) - names.begin();
     return cat(" (did you mean '", rows_[at].path, "'?)");
   }

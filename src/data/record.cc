@@ -31,8 +31,9 @@ Result<std::vector<int32_t>> ids_of(const OrderedJson& list, const std::string& 
 
 Status need_tokenizer(const Tokenizer* tokenizer, const std::string& key) {
   if (tokenizer != nullptr) return ok_status();
-  return invalid_input(
-      cat("key '", key, "' is text, but there is no tokenizer; set tokenizer.path or give ids"));
+  return invalid_input(cat("key '", key,
+                           "' is text, but there is no tokenizer; set model.path to a folder "
+                           "with one, or tokenizer.path, or give ids"));
 }
 
 std::string filled_template(const DataConfig& config, const std::string& prompt) {

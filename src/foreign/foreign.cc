@@ -16,8 +16,8 @@ const std::vector<Framework>& frameworks() {
   return all;
 }
 
-Result<const Framework*> find_framework(const std::string& name) {
-  std::vector<std::string> names;
+Result<const Framework*> find_framework(const std::string& name, std::vector<std::string> others) {
+  std::vector<std::string> names = std::move(others);
   for (const Framework& framework : frameworks()) {
     if (name == framework.name) return &framework;
     names.push_back(framework.name);

@@ -93,7 +93,9 @@ struct Framework {
 
 const std::vector<Framework>& frameworks();
 // Errors: an unknown name, with the known ones.
-Result<const Framework*> find_framework(const std::string& name);
+// `others`: names that the caller takes besides, for the error.
+Result<const Framework*> find_framework(const std::string& name,
+                                        std::vector<std::string> others = {});
 
 // Adds "key=value" arguments to keys, later ones win. Errors: an argument without '='.
 Status add_overrides(const std::vector<std::string>& overrides, ForeignKeys* keys);

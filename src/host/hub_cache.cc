@@ -100,12 +100,37 @@ Result<std::string> snapshot_folder(const HubName& name, const HubKind& kind) {
   return snapshot_of_commit(name, kind, snapshots);
 }
 
+// "; did you mean FOLDER/NAME?" of a path whose folder is here and has a name like it; else "".
+std::string nearest_path(const std::string& text) {
+  const std::string folder = parent_folder(text);
+  const Result<std::vector<std::string>> names = list_folder(folder);
+  if (!names.ok() || text.size() <= folder.size()) return "";
+  const size_t slash = text.find_last_of('/');
+  const std::string near =
+      nearest_name(text.substr(slash == std::string::npos ? 0 : slash + 1), *names);
+  return near.empty() ? "" : cat("; did you mean ", join_path(folder, near), "?");
+}
+
+// The models of a run, or of its export: children of the folder that are models.
+std::vector<std::string> models_below(const std::string& folder) {
+  std::vector<std::string> out;
+  for (const std::string& above : {folder, join_path(folder, "export")}) {
+    const Result<std::vector<std::string>> names = list_folder(above);
+    for (size_t i = 0; names.ok() && i < names->size(); ++i)
+      if (path_exists(join_path(join_path(above, (*names)[i]), "config.json")))
+        out.push_back(join_path(above, (*names)[i]));
+  }
+  return out;
+}
+
 Status nowhere(const std::string& text, const HubKind& kind, const std::optional<HubName>& name) {
+  const std::string near = nearest_path(text);
   const bool exported = text.find("/export/") != std::string::npos;
   if (!name)
-    return not_found(
-        cat(text, ": there is no such ", kind.what,
-            exported ? "; it is what a run leaves at its end: train that one first" : ""));
+    return not_found(cat(text, ": there is no such ", kind.what, near,
+                         near.empty() && exported
+                             ? "; it is what a run leaves at its end: train that one first"
+                             : ""));
   return not_found(cat(text, ": there is no such ", kind.what,
                        " here, and none of this name in the Hugging Face cache (",
                        hub_cache_folder(), "); fetch it: ", download_command(*name, kind)));
@@ -162,6 +187,10 @@ Result<std::string> locate_model(const std::string& text) {
                              " is a checkpoint of a run, not a model; make one of it: "
                              "braid export ",
                              text, " OUT"));
+  if (is_folder(text) && !holds("config.json") && !holds("adapter_config.json"))
+    if (const auto below = models_below(text); !below.empty())
+      return invalid_input(
+          cat(text, ": is no model's folder; write which one of it: ", join(below, ", ")));
   if (path_exists(text)) return text;
   const size_t words = text.find('/') == std::string::npos ? 1 : 2;
   std::optional<HubName> name = hub_name(text, words);
@@ -178,7 +207,8 @@ Result<std::string> locate_data(const std::string& source) {
   if (!name || !is_folder(cache_folder_of(*name, kHubDataSet))) {
     const bool wild = source.find_first_of("*?[") != std::string::npos;
     if (wild) return source;
-    const bool file = !name || (name->path.empty() && ends_like_data(source));
+    const bool file =
+        !name || (name->path.empty() ? ends_like_data(source) : is_folder(parent_folder(source)));
     return nowhere(source, kHubDataSet, file ? std::nullopt : name);
   }
   BRAID_ASSIGN(const std::string snapshot, snapshot_folder(*name, kHubDataSet));

@@ -77,6 +77,35 @@ TEST_F(HubCache, WhatIsNotThereIsSaidWithTheCommandThatBringsIt) {
       "train that one first");
 }
 
+TEST_F(HubCache, AMisspeltPathIsNoNameOfTheHub) {
+  const std::string folder = home_ + "/data";
+  ASSERT_TRUE(make_folder(folder).ok());
+  ASSERT_TRUE(write_file_atomic(folder + "/prompts.jsonl", "").ok());
+  EXPECT_EQ(locate_data(folder + "/promptz.jsonl").status().message(),
+            cat(folder, "/promptz.jsonl: there is no such file, folder or data set; did you mean ",
+                folder, "/prompts.jsonl?"));
+  EXPECT_EQ(locate_data(folder + "/other").status().message(),
+            cat(folder, "/other: there is no such file, folder or data set"));
+  const std::string before = std::filesystem::current_path();
+  std::filesystem::current_path(home_);
+  ASSERT_TRUE(make_folder("data/own").ok());
+  const std::string relative = locate_data("data/own/train.jsonl").status().message();
+  std::filesystem::current_path(before);
+  EXPECT_EQ(relative, "data/own/train.jsonl: there is no such file, folder or data set");
+}
+
+TEST_F(HubCache, ARunIsNoModelAndNamesItsModels) {
+  const std::string model = home_ + "/run/export/actor";
+  ASSERT_TRUE(make_folder(model).ok());
+  ASSERT_TRUE(write_file_atomic(model + "/config.json", "{}").ok());
+  for (const char* folder : {"/run", "/run/export"})
+    EXPECT_EQ(locate_model(home_ + folder).status().message(),
+              cat(home_, folder, ": is no model's folder; write which one of it: ", model));
+  EXPECT_EQ(*locate_model(model), model);
+  EXPECT_THAT(locate_model(home_ + "/run/export/acter").status().message(),
+              HasSubstr(cat("there is no such model folder; did you mean ", model, "?")));
+}
+
 TEST_F(HubCache, ACheckpointIsNoModel) {
   const std::string folder = home_ + "/checkpoint";
   ASSERT_TRUE(make_folder(folder).ok());

@@ -191,6 +191,9 @@ TEST(Findings, AStepThatTakesMuchLongerThanPredicted) {
   RunRecord run = run_with("a", {1});
   run.predicted = {{"step", {{"predicted_s", 1.0}, {"measured_s", 4.0}}}};
   EXPECT_EQ(metrics_of(findings(run)), Names{"time/step"});
+  EXPECT_THAT(findings(run)[0].text, testing::HasSubstr("'braid profile' measures them"));
+  run.config = "cluster:\n  profile: here.json\n";
+  EXPECT_THAT(findings(run)[0].text, testing::HasSubstr("measure it again"));
   run.predicted["step"]["measured_s"] = 1.2;
   EXPECT_EQ(findings(run), std::vector<Finding>());
 }

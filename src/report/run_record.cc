@@ -192,10 +192,13 @@ void find_in_prediction(const RunRecord& run, std::vector<Finding>* out) {
   const Json& step = run.predicted["step"];
   const double predicted = step.value("predicted_s", 0.0), measured = step.value("measured_s", 0.0);
   if (predicted <= 0 || measured < kFarOff * predicted) return;
+  const bool profiled = !config_value(run.config, {"cluster", "profile"}).empty();
   out->push_back({"time/step",
                   cat("a step takes ", rounded(measured), " s, predicted were ", rounded(predicted),
-                      " s: the prices are not this machine's; "
-                      "'braid profile' measures them")});
+                      profiled ? " s: cluster.profile was measured on another machine, or one of "
+                                 "the two beside other work; measure it again"
+                               : " s: the prices are not this machine's; 'braid profile' measures "
+                                 "them")});
 }
 
 // The parts of an absolute path, "/" first, without what "." and ".." mean; of a path that is none
@@ -212,6 +215,17 @@ std::string last_parts(const std::vector<std::string>& parts, size_t count) {
   std::filesystem::path out;
   for (size_t i = parts.size() - count; i < parts.size(); ++i) out /= parts[i];
   return out;
+}
+
+// "; runs here: FOLDER/a, FOLDER/b" of a folder with such; else "".
+std::string runs_below(const std::string& folder) {
+  std::vector<std::string> out;
+  const Result<std::vector<std::string>> names = list_folder(folder);
+  for (size_t i = 0; names.ok() && i < names->size(); ++i)
+    if (const std::string run = join_path(folder, (*names)[i]);
+        path_exists(join_path(run, "metrics.jsonl")))
+      out.push_back(run);
+  return out.empty() ? "" : cat("; runs here: ", join(out, ", "));
 }
 
 }  // namespace
@@ -257,7 +271,8 @@ Result<RunRecord> read_run(const std::string& folder) {
   if (out.metrics.empty())
     return Status(Code::kNotFound, cat(folder,
                                        ": no row of metrics.jsonl; give the folder of a run "
-                                       "(run.dir/run.name) that has completed a step"));
+                                       "(run.dir/run.name) that has completed a step",
+                                       runs_below(path)));
   BRAID_ASSIGN(const std::string renamed, text_of(path, kMetricNamesFile));
   BRAID_TRY(restore_names(renamed, join_path(path, kMetricNamesFile), &out.metrics));
   BRAID_ASSIGN(out.samples, rows_of(path, "samples.jsonl"));

@@ -36,11 +36,8 @@ void add_rows(std::vector<T> more, size_t rows, std::vector<T>* values) {
 }  // namespace
 
 Json sample_json(const StoredSample& sample) {
-  return {{"id", sample.id.value},
-          {"group", sample.group.value},
-          {"prompt", sample.prompt},
-          {"extra", sample.extra},
-          {"messages", sample.messages}};
+  return {{"id", sample.id.value}, {"group", sample.group.value}, {"prompt", sample.prompt},
+          {"extra", sample.extra}, {"messages", sample.messages}, {"rewards", sample.rewards}};
 }
 
 Result<StoredSample> parse_sample(const Json& json) {
@@ -50,6 +47,7 @@ Result<StoredSample> parse_sample(const Json& json) {
   BRAID_ASSIGN(out.prompt, json_field<std::string>(json, "prompt"));
   BRAID_ASSIGN(out.extra, json_field<Json>(json, "extra"));
   out.messages = json.value("messages", Json());
+  out.rewards = json.value("rewards", Json());
   return out;
 }
 
@@ -225,6 +223,14 @@ int64_t SampleStore::bytes() const {
     for (const at::Tensor& row : rows)
       if (row.defined()) out += row.nbytes();
   return static_cast<int64_t>(out);
+}
+
+void SampleStore::set_rewards(const std::map<std::string, std::vector<double>>& by_name) {
+  for (size_t row = 0; row < samples_.size(); ++row) {
+    samples_[row].rewards = Json::object();
+    for (const auto& [name, values] : by_name)
+      samples_[row].rewards[name] = number_or_null(values[row]);
+  }
 }
 
 void SampleStore::retain(const std::vector<bool>& kept) {

@@ -24,6 +24,8 @@ struct StoredSample {
   std::string prompt;
   Json extra = Json::object();
   Json messages;  // the prompt as a conversation; null where the data has text
+  // What each reward of the list gave, by name, null for nothing; null where none was asked.
+  Json rewards = nullptr;
 };
 
 Json sample_json(const StoredSample& sample);
@@ -89,6 +91,9 @@ class SampleStore {
   void set_lens_of(const Call& call, std::vector<int64_t> values) {
     set_counts(fields_.at(responses_of(call)).sizes, std::move(values));
   }
+
+  // Says of all rows what each reward gave, NaN for nothing. REQUIRES: of each, one for each row.
+  void set_rewards(const std::map<std::string, std::vector<double>>& by_name);
 
   // The real-valued ones among `fields` for some rows, in the form that algorithms take. The
   // lengths are those of the first field per token, else of the responses. On `device`.

@@ -64,6 +64,7 @@ std::vector<Json> sample_rows(const SampleStore& store, const Tokenizer* tokeniz
       row["response"] = response_text(*tokenizer, (**responses)[i], stops).value();
     if (const auto rewards = store.reals("rewards", {i}); rewards.ok())
       row["reward"] = rewards->item<double>();
+    if (const Json& parts = store.sample(i).rewards; !parts.is_null()) row["rewards"] = parts;
     out.push_back(std::move(row));
   }
   return out;

@@ -14,6 +14,12 @@
 #include "session/rank_report.h"
 
 namespace braid::inline session {
+namespace {
+
+// Others are of responses that are not learnt from.
+constexpr const char* kLearntRewards = "rewards";
+
+}  // namespace
 
 Status share_values(FieldExchange& exchange, std::map<size_t, double>* by_row) {
   if (exchange.ranks() == 1) return ok_status();
@@ -112,6 +118,7 @@ Status RewardCalls::keep(const Call& call, const ScoredSamples& scored) {
   const std::vector<float> rewards(scored.total.begin(), scored.total.end());
   const Field& field = call.writes.front();
   BRAID_TRY(store.put_reals(field.name, store.all_rows(), at::tensor(rewards)));
+  if (field.name == kLearntRewards) store.set_rewards(scored.by_name);
   if (step_.ranks() > 1) {
     // Before rows get other numbers: what calls before have made of them.
     const int32_t end = shared_before(step_.program.graph)[step_.id_of(call).value];
@@ -147,8 +154,7 @@ Status RewardCalls::share(const Call& call) {
   const FoundScores found = std::exchange(found_[id], {});
   found_.erase(id);
   BRAID_ASSIGN(const ScoredSamples scored, merged(found.scored, found.rows));
-  // Others are of responses that are not learnt from.
-  if (step_.rank() == 0 && call.writes.front().name == "rewards")
+  if (step_.rank() == 0 && call.writes.front().name == kLearntRewards)
     note_rewards(scored, step_.record.metrics);
   return keep(call, scored);
 }

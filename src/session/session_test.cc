@@ -287,6 +287,7 @@ TEST_P(Normalized, ASampleThatIsAloneInItsGroupIsLeftOut) {
   Config config = tiny_run("grpo");
   config.algorithm.normalize_advantages = GetParam();
   RewardConfig reward;
+  reward.name = "third";
   reward.type = "command";
   reward.command = {"python3", "-c",
                     "import json, sys\n"
@@ -302,6 +303,10 @@ TEST_P(Normalized, ASampleThatIsAloneInItsGroupIsLeftOut) {
   EXPECT_EQ(row->at("reward/error"), 1);
   EXPECT_EQ(row->at("reward/left_out"), 2);
   EXPECT_EQ(session->store().size(), 6u);
+  for (const Json& sample : session->sample_rows(6)) {
+    const Json parts = {{"third", sample["sample"].get<int64_t>() % 3}};
+    EXPECT_EQ(sample["rewards"], parts) << sample.dump();
+  }
 }
 
 TEST(Session, OnlyTheCriticTrainsDuringItsWarmUp) {
@@ -438,6 +443,17 @@ TEST(SampleStore, RefusesUndeclaredAndUnproducedFields) {
   EXPECT_NE(store.reals("rewards", {0}).status().message().find("before it is produced"),
             std::string::npos);
   EXPECT_FALSE(store.put_tokens("rewards", {0}, {{1}}).ok());
+}
+
+// As a checkpoint within a step keeps them.
+TEST(SampleStore, WhatEachRewardGaveIsKeptWithItsSample) {
+  SampleStore store(*make_graph(default_options("grpo")));
+  store.begin({{SampleId{4}, GroupId{0}, "", {}, {}}, {SampleId{5}, GroupId{0}, "", {}, {}}});
+  EXPECT_TRUE(parse_sample(sample_json(store.sample(1)))->rewards.is_null());
+  store.set_rewards({{"a", {0.5, 2}}, {"b", {1, std::nan("")}}});
+  store.retain({false, true});
+  const Json parts = {{"a", 2}, {"b", nullptr}};
+  EXPECT_EQ(parse_sample(sample_json(store.sample(0)))->rewards, parts);
 }
 
 // A rank holds the values of its own rows: they come back in the order that is asked for, and a row

@@ -20,6 +20,7 @@ TEST_F(ConvertCommand, ALaunchScriptBecomesAConfigurationThatIsRead) {
   EXPECT_EQ(made.exit_code, 0) << made.output;
   EXPECT_THAT(made.output, HasSubstr("unknown key: trainer.made_up=1"));
   EXPECT_THAT(made.output, HasSubstr("left out: "));
+  EXPECT_THAT(made.output, HasSubstr("to decide before a run: reward; and 4 remarks under"));
   const CommandOutcome read = run_braid("config " + out);
   EXPECT_EQ(read.exit_code, 0) << read.output;
   EXPECT_THAT(read.output,
@@ -94,7 +95,7 @@ TEST_F(ConvertCommand, AProgramInPythonIsNoConfiguration) {
 TEST_F(ConvertCommand, AnUnknownFrameworkIsNamed) {
   const std::string file = write("a.yaml", "a: 1\n");
   EXPECT_THAT(run_braid("config --from slime " + file).output,
-              HasSubstr("'slime' is no framework known here"));
+              HasSubstr("'slime' is no framework known here; known: trl, verl, openrlhf"));
   EXPECT_THAT(run_braid("config --out x.yaml " + file).output, HasSubstr("--from"));
 }
 

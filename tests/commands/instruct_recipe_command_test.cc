@@ -82,6 +82,8 @@ TEST_F(InstructRecipe, FromTrl) {
   ASSERT_FALSE(samples.empty());
   EXPECT_THAT(samples[0].dump(), AllOf(HasSubstr("<|im_start|>system\\nYou solve problems."),
                                        HasSubstr("<|im_end|>\\n<|im_start|>assistant\\n")));
+  EXPECT_TRUE(samples[0]["rewards"].contains("correct")) << samples[0].dump();
+  EXPECT_TRUE(samples[0]["rewards"].contains("marked")) << samples[0].dump();
   for (const char* file : {"chat_template.jinja", "tokenizer.json", "tokenizer_config.json"})
     EXPECT_TRUE(path_exists(join_path(folder_, cat("trl/export/actor/", file)))) << file;
 }

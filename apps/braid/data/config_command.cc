@@ -29,7 +29,7 @@ struct ConfigArguments {
 Result<ForeignKeys> foreign_keys(const ConfigArguments& arguments,
                                  const std::vector<std::string>& inputs) {
   if (arguments.from != "trl") {
-    BRAID_ASSIGN(const Framework* framework, find_framework(arguments.from));
+    BRAID_ASSIGN(const Framework* framework, find_framework(arguments.from, {"trl"}));
     const char* home = std::getenv("HOME");  // its paths become those of a configuration here
     BRAID_ASSIGN(ForeignInput input,
                  read_foreign_input(
@@ -66,7 +66,9 @@ Status convert(const ConfigArguments& arguments, const std::vector<std::string>&
   sources.algorithms = options.algorithms;
   sources.files.emplace_back(arguments.out.empty() ? "what came out" : arguments.out, text);
   BRAID_ASSIGN(const LoadedConfig loaded, load_checked(sources));
-  return batch_arithmetic(loaded.config).status();
+  BRAID_TRY(batch_arithmetic(loaded.config).status());
+  log_info(conversion_end(conversion));
+  return ok_status();
 }
 
 Status print_config(const ConfigArguments& arguments, const std::vector<std::string>& inputs) {

@@ -1,6 +1,7 @@
 #include "foreign/convert/convert.h"
 
 #include <algorithm>
+#include <functional>
 #include <map>
 #include <optional>
 
@@ -251,6 +252,9 @@ void note_missing(const ConvertOptions& options, Conversion* out) {
          cat(kLongest,
              ": OpenRLHF takes what the prompt leaves of data.max_len (2048 where nothing "
              "is said); a run of Braid has one number for all, and 128 without it")});
+  for (const char* key : {"model.path", "data.train", "reward"})
+    if (lacks(key) && (key != std::string("reward") || !contains(without_rewards, algorithm)))
+      out->missing.push_back(key);
   if (lacks("model.path"))
     out->to_decide.push_back({"", "", "model.path: no key names the model's folder"});
   const auto asked = [&](const std::string& begin) {
@@ -379,6 +383,21 @@ std::string conversion_text(const Conversion& conversion, const ConvertOptions& 
   part("Left out: nothing here takes the place of the key or of its value.", conversion.left_out);
   part("Unknown: no such key is known here.", conversion.unknown);
   return out;
+}
+
+std::string conversion_end(const Conversion& conversion) {
+  const auto& [config, to_decide, off, left_out, unknown, missing] = conversion;
+  const auto is_missing = [&](const Note& note) {
+    return std::any_of(missing.begin(), missing.end(),
+                       [&](const std::string& key) { return note.why.starts_with(key + ": "); });
+  };
+  const auto others = std::count_if(to_decide.begin(), to_decide.end(), std::not_fn(is_missing));
+  const std::string more = others == 1 ? "1 remark" : cat(others, " remarks");
+  if (!missing.empty())
+    return cat("to decide before a run: ", join(missing, ", "),
+               others == 0 ? "" : cat("; and ", more, " under \"To decide\""));
+  return others == 0 ? std::string("nothing is left to decide")
+                     : cat("no key is missing; ", more, " under \"To decide\"");
 }
 
 std::vector<std::string> conversion_warnings(const Conversion& conversion) {

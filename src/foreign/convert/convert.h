@@ -22,11 +22,12 @@ struct Conversion {
   struct Note {
     std::string key, value, why;
   };
-  YamlNode config;              // the origin of a value is the key that it comes from
-  std::vector<Note> to_decide;  // the configuration does not say enough
-  std::vector<Note> off;        // keys that the source switches off, and that need no key here
-  std::vector<Note> left_out;   // nothing takes the place of the key or of its value
-  std::vector<Note> unknown;    // nobody here knows the key
+  YamlNode config;                   // the origin of a value is the key that it comes from
+  std::vector<Note> to_decide;       // the configuration does not say enough
+  std::vector<Note> off;             // keys that the source switches off, and that need no key here
+  std::vector<Note> left_out;        // nothing takes the place of the key or of its value
+  std::vector<Note> unknown;         // nobody here knows the key
+  std::vector<std::string> missing;  // keys of ours that a run needs and nothing gave a value
 };
 
 // What the keys mean here. Where they are silent and the framework's default is another than ours,
@@ -44,6 +45,9 @@ Result<ForeignKeys> trl_configuration(const std::string& text, const std::string
 
 // "left out: trainer.device, ... (why)", a line for each reason, decision and unknown key.
 std::vector<std::string> conversion_warnings(const Conversion& conversion);
+
+// In one line: what a run still needs, and how much else is to decide.
+std::string conversion_end(const Conversion& conversion);
 
 // What a framework takes where a configuration is silent, of those keys that change what is
 // learned. `algorithm` is ours. Internal to foreign/convert.

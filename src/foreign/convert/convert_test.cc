@@ -117,6 +117,7 @@ TEST(Convert, WhatAnotherKeySaysIsNotLeftToDecide) {
                                 "report_to: [wandb, tensorboard]\nproject: sorting\n",
                                 "sft");
   EXPECT_TRUE(out.conversion.to_decide.empty()) << out.text;
+  EXPECT_EQ(conversion_end(out.conversion), "nothing is left to decide");
   EXPECT_EQ(out.config.log.wandb, "sorting");
   EXPECT_TRUE(out.config.log.tensorboard);
   EXPECT_EQ(out.config.lora.rank, 8);
@@ -126,6 +127,19 @@ TEST(Convert, WhatAnotherKeySaysIsNotLeftToDecide) {
                                     "sft");
   EXPECT_THAT(why(unnamed.conversion.to_decide, "eval_strategy"), HasSubstr("eval_steps"));
   EXPECT_THAT(why(unnamed.conversion.to_decide, "report_to"), HasSubstr("log.wandb"));
+  EXPECT_EQ(conversion_end(unnamed.conversion), "no key is missing; 2 remarks under \"To decide\"");
+}
+
+// Also of a key that a remark of another key is about.
+TEST(Convert, TheEndSaysWhatARunStillNeeds) {
+  const Converted out =
+      convert("trl", "num_generations: 8\nmax_steps: 10\nreward_funcs: [accuracy]\n", "grpo");
+  EXPECT_EQ(conversion_end(out.conversion),
+            "to decide before a run: model.path, data.train, reward");
+  const Converted more = convert("trl", "num_generations: 8\nreward_funcs: [accuracy]\n", "grpo");
+  EXPECT_EQ(conversion_end(more.conversion),
+            "to decide before a run: model.path, data.train, reward; and 1 remark under "
+            "\"To decide\"");
 }
 
 TEST(Convert, SeveralFilesAreToBeOneFolder) {

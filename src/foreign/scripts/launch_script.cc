@@ -294,9 +294,10 @@ Result<LaunchScript> read_launch_script(const Framework& framework, const std::s
   int launches = 0;
   const ForeignKeys launch = launch_of(framework, *started, &launches, &out.notes);
   if (launch.empty())
-    return invalid_input(cat(path, ": starts no RL training of ", framework.name, "; it started ",
-                             started->commands.size(), " programs and ", started->ending,
-                             "; give it what it asks for as NAME=value, or import the arguments"));
+    return invalid_input(cat(
+        path, ": starts no RL training of ", framework.name, "; it started ",
+        started->commands.size(), started->commands.size() == 1 ? " program" : " programs", " and ",
+        started->ending, "; give it what it asks for as NAME=value, or import the arguments"));
   if (launches > 1)
     out.notes.push_back(cat(path, " starts ", launches, " trainings; the first is planned"));
   for (const std::string& name : started->unset)
