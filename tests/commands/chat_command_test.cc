@@ -39,6 +39,9 @@ TEST_F(Conversation, IsReadFromThePipeTurnByTurn) {
   ASSERT_EQ(one.exit_code, 0) << one.output;
   EXPECT_FALSE(one.output.empty());
   EXPECT_LT(one.output.size(), two.output.size());
+  const CommandOutcome helped = chat(model, "/help\\nhello\\n/quit\\nand now?\\n");
+  EXPECT_THAT(helped.output, HasSubstr("/reset begins a new conversation"));
+  EXPECT_TRUE(helped.output.ends_with(one.output)) << helped.output;
   EXPECT_EQ(two.output.substr(0, one.output.size()), one.output);
   const CommandOutcome anew = chat(model, "hello\\n/reset\\nand now?\\n");
   EXPECT_EQ(anew.output.substr(0, one.output.size()), one.output);

@@ -106,7 +106,11 @@ Status run_chat(const ChatArguments& arguments) {
     if (!std::getline(std::cin, line)) break;
     line = trim(line);
     if (line.empty()) continue;
-    if (line == "/exit") break;
+    if (line == "/exit" || line == "/quit") break;
+    if (line == "/help") {
+      std::fprintf(stderr, "%s\n", kHelp);
+      continue;
+    }
     if (line == "/reset") {
       chat.reset();
       continue;
