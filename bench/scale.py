@@ -2,6 +2,7 @@
 """What a rank takes as the job grows: emulated jobs of 8, 16 and 32 ranks, each with the same work for a rank.
 
   python3 bench/scale.py [--ranks 8,16,32] [--braid build/braid] [--json out.json]
+  python3 bench/scale.py --rows [--ranks 2,4,8]
 
 The plan is tp 2, pp 2 and dp = ranks / 4 in every call, the batch grows with the ranks. Every rank is a process of this
 machine (docs/emulation.md). Printed for a rank, in the mean and the most over all ranks: calls of c10d, bytes that it
@@ -11,6 +12,9 @@ from the smallest job to the largest.
 
 Goals: calls, bytes and requests equal within 5 %; files at most 64 and 4 for each neighbour; memory at most 1.2 times.
 Exit code 1 where one is not met.
+
+With --rows: rows of the data that a rank reads and tokenizes in a step, in jobs of real ranks (emulated ones read none) of a tiny
+model with dp = ranks and eight prompts for each rank. Of GRPO one rank asks the rewards, which needs all prompts.
 """
 
 import argparse
@@ -57,6 +61,26 @@ def row(ranks, r):
     print(f"{ranks:>5}{cells}{r['seconds']:8.0f}{r['step_s']:8.1f}{100 * r['apart']:8.1f}%", flush=True)
 
 
+def rows_read(algorithm, ranks, options, folder):
+    """Of the last of three steps: rows by rank."""
+    name = f"{algorithm}-{ranks}"
+    command = [options.braid, "train", "examples/algorithms/toy.yaml", f"algorithm.name={algorithm}", f"parallel={{dp: {ranks}}}",
+               f"rollout.prompts_per_step={8 * ranks}", "train.total_steps=3", "train.threads=1", f"run.dir={folder}", f"run.name={name}"]
+    done = subprocess.run(command, capture_output=True, text=True, cwd=ROOT, check=False)
+    if done.returncode != 0:
+        sys.exit(f"{algorithm}, {ranks} ranks: {done.stderr[-2000:]}")
+    last = (folder / name / "ranks.jsonl").read_text().splitlines()[-1]
+    return [rank["records_read"] for rank in json.loads(last)["ranks"]]
+
+
+def print_rows(options, folder):
+    print(f"{'algorithm':>9}{'ranks':>6}{'prompts':>8}{'rank 0':>8}{'others':>8}{'most':>6}")
+    for algorithm in ("sft", "dpo", "grpo"):
+        for ranks in [int(word) for word in options.ranks.split(",")]:
+            first, *others = rows_read(algorithm, ranks, options, folder)
+            print(f"{algorithm:>9}{ranks:>6}{8 * ranks:>8}{first:>8}{sum(others) / len(others):>8.4g}{max(others):>6}", flush=True)
+
+
 def goals(results):
     """Whether all are met, each said."""
     smallest, largest = results[min(results)], results[max(results)]
@@ -77,9 +101,15 @@ def goals(results):
 def main():
     p = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     p.add_argument("--braid", default="build/braid")
-    p.add_argument("--ranks", default="8,16,32", help="multiples of 8, at most 64")
+    p.add_argument("--ranks", default="", help="multiples of 8, at most 64; default 8,16,32")
+    p.add_argument("--rows", action="store_true", help="rows of the data that a rank reads, of real ranks (2,4,8)")
     p.add_argument("--json", default="")
     options = p.parse_args()
+    options.ranks = options.ranks or ("2,4,8" if options.rows else "8,16,32")
+    if options.rows:
+        with tempfile.TemporaryDirectory() as folder:
+            print_rows(options, Path(folder))
+        return
     print(f"{'ranks':>5}" + "".join(f"{label:>12}{'most':>10}" for label, _, _ in COLUMNS) + f"{'job s':>8}{'step s':>8}{'apart':>9}")
     results = {}
     with tempfile.TemporaryDirectory() as folder:

@@ -7,7 +7,7 @@
 // the first call that waits for it: calls that do not pass beside it, over the samples as they
 // were. What else a call writes goes to the ranks of each call that reads it: an exchange for each
 // reader, as soon as the rows of that reader are settled, which runs beside what ranks compute; the
-// reader waits for it. Data sets are read by every rank, so that nothing that a fetch writes moves.
+// reader waits for it. A rank reads what it needs of the data, so that nothing of a fetch moves.
 #pragma once
 
 #include <cstdint>

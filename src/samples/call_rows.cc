@@ -12,8 +12,15 @@
 namespace braid::inline samples {
 namespace {
 
-int64_t learned_tokens(const SampleStore& store, size_t row) {
-  return static_cast<int64_t>(store.reals("loss_mask", {row}).value().sum().item<double>());
+// What training learns of each response: as the ranks told each other, or as the masks say, which
+// are all here then.
+void note_learned(const SampleStore& store, std::vector<PartitionSample>& samples) {
+  const std::vector<int64_t> told = store.counts(kLearnedTokens);
+  for (size_t row = 0; row < samples.size(); ++row)
+    samples[row].learned =
+        store.says(kLearnedTokens)
+            ? told[row]
+            : static_cast<int64_t>(store.reals("loss_mask", {row}).value().sum().item<double>());
 }
 
 // Training leaves out responses that were cut.
@@ -67,12 +74,11 @@ const Partition& CallRows::partition(CallId call, int64_t step, SamplePart part)
 }
 
 std::vector<PartitionSample> CallRows::samples_of(const SampleStore& store, CallId call) const {
-  const TokenLists& prompts = **store.tokens("prompt_ids");
+  const std::vector<int64_t> prompts = store.prompt_lens();
   const std::vector<int64_t> lens = store.lens_of(program_.graph.calls[call.value]);
   std::vector<PartitionSample> out;
   for (size_t row = 0; row < store.size(); ++row)
-    out.push_back({store.sample(row).id, store.sample(row).group,
-                   static_cast<int64_t>(prompts[row].size()), lens[row]});
+    out.push_back({store.sample(row).id, store.sample(row).group, prompts[row], lens[row]});
   return out;
 }
 
@@ -96,10 +102,7 @@ Partition CallRows::partition_part(const std::vector<PartitionSample>& samples, 
 Partition CallRows::partition_anew(CallId call, int64_t step, int64_t micro_tokens,
                                    SamplePart part) const {
   std::vector<PartitionSample> samples = samples_of(store_, call);
-  // The mask comes with the data, so that every rank has it.
-  if (store_.has("loss_mask"))
-    for (size_t row = 0; row < samples.size(); ++row)
-      samples[row].learned = learned_tokens(store_, row);
+  if (store_.has("loss_mask")) note_learned(store_, samples);
   PartitionOptions options;
   options.trains = program_.graph.calls[call.value].kind == CallKind::kTrainStep;
   if (options.trains && config_.algorithm.mask_truncated && generates(program_.graph))

@@ -69,6 +69,14 @@ Rows SampleStore::all_rows() const {
   return rows;
 }
 
+void SampleStore::put_texts(size_t row, std::string prompt, Json extra, Json messages) {
+  StoredSample& sample = samples_[row];
+  sample.prompt = std::move(prompt);
+  sample.extra = std::move(extra);
+  sample.messages = std::move(messages);
+  sample.here = true;
+}
+
 Result<const Field*> SampleStore::declared(const std::string& field) const {
   const auto found = fields_.find(field);
   if (found == fields_.end())
@@ -167,6 +175,15 @@ std::vector<int64_t> SampleStore::counts(const std::string& field) const {
     for (size_t row = 0; row < out.size(); ++row)
       out[row] = static_cast<int64_t>(lists[row].size());
   }
+  return out;
+}
+
+std::vector<int64_t> SampleStore::prompt_lens() const {
+  if (const auto said = counts_.find(kPromptLens); said != counts_.end()) return said->second;
+  std::vector<int64_t> out(samples_.size(), 0);
+  const auto prompts = tokens_.find("prompt_ids");
+  for (size_t row = 0; prompts != tokens_.end() && row < out.size(); ++row)
+    out[row] = static_cast<int64_t>(prompts->second[row].size());
   return out;
 }
 

@@ -20,13 +20,20 @@ namespace braid::inline samples {
 
 struct StoredSample {
   SampleId id;
-  GroupId group;
+  GroupId group;  // the position of its prompt in the data, where a step fetched it
   std::string prompt;
   Json extra = Json::object();
   Json messages;  // the prompt as a conversation; null where the data has text
   // What each reward of the list gave, by name, null for nothing; null where none was asked.
   Json rewards = nullptr;
+  bool here = true;         // false: this rank has not read what the data say of it
+  int64_t mismatched = -1;  // position of the record whose response it is compared with; -1: none
 };
+
+// Counts that ranks tell each other of the samples that one of them has read: tokens of the prompt,
+// and those of the response that training learns.
+inline constexpr const char* kPromptLens = "prompt_lens";
+inline constexpr const char* kLearnedTokens = "learned_tokens";
 
 Json sample_json(const StoredSample& sample);
 Result<StoredSample> parse_sample(const Json& json);
@@ -44,6 +51,8 @@ class SampleStore {
   size_t size() const { return samples_.size(); }
   const StoredSample& sample(size_t row) const { return samples_[row]; }
   Rows all_rows() const;
+  // What the data say of a sample that was not here.
+  void put_texts(size_t row, std::string prompt, Json extra, Json messages);
 
   // Values of some rows, in their order: a list for each, or f32 packed one row after another
   // ([S] or [R] as declared). Tokens say their rows' counts anew where those were said. REQUIRES:
@@ -74,6 +83,10 @@ class SampleStore {
   void set_counts(const std::string& field, std::vector<int64_t> values) {
     counts_[field] = std::move(values);
   }
+  // Whether they were.
+  bool says(const std::string& field) const { return counts_.count(field) > 0; }
+  // Tokens of each prompt, also of those that are not here.
+  std::vector<int64_t> prompt_lens() const;
   // Tokens of each response.
   std::vector<int64_t> response_lens() const { return counts("response_lens"); }
   // The field of the tokens that a call's samples have behind their prompts: the first per token

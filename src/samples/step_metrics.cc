@@ -10,12 +10,12 @@
 namespace braid::inline samples {
 
 void note_lengths(const SampleStore& store, const Rows& rows, Metrics& metrics) {
-  const TokenLists& prompts = **store.tokens("prompt_ids");
+  const std::vector<int64_t> prompts = store.prompt_lens();
   const at::Tensor truncated = *store.reals("truncated", rows);
   const std::vector<int64_t> lens = store.response_lens();
   for (size_t i = 0; i < rows.size(); ++i) {
     const auto response = static_cast<double>(lens[rows[i]]);
-    const auto prompt = static_cast<double>(prompts[rows[i]].size());
+    const auto prompt = static_cast<double>(prompts[rows[i]]);
     const double cut = truncated[static_cast<int64_t>(i)].item<double>();
     for (const char* name : {"length/response_mean", "length/response_max", "length/response_min"})
       metrics[name].add(response);
@@ -44,11 +44,10 @@ int64_t rows_with_tokens(const SampleStore& store, const std::string& field, con
 }
 
 int64_t row_tokens(const SampleStore& store, const Rows& rows) {
-  const TokenLists& prompts = **store.tokens("prompt_ids");
+  const std::vector<int64_t> prompts = store.prompt_lens();
   const std::vector<int64_t> responses = store.response_lens();
   int64_t tokens = 0;
-  for (const size_t row : rows)
-    tokens += static_cast<int64_t>(prompts[row].size()) + responses[row];
+  for (const size_t row : rows) tokens += prompts[row] + responses[row];
   return tokens;
 }
 

@@ -78,11 +78,10 @@ Result<std::vector<SampleProgress>> HandOverCalls::share_progress(CallId call) {
       numbers[row] = own.finished ? own.produced + 1 : -own.produced - 1;
     }
   BRAID_TRY(step_.exchange.everyone()->all_reduce(told, Reduce::kSum, "finished samples").wait());
-  const TokenLists& prompts = **store.tokens("prompt_ids");
+  const std::vector<int64_t> prompts = store.prompt_lens();
   std::vector<SampleProgress> out;
   for (size_t row = 0; row < store.size(); ++row)
-    out.push_back(
-        {static_cast<int64_t>(prompts[row].size()), std::abs(numbers[row]) - 1, numbers[row] > 0});
+    out.push_back({prompts[row], std::abs(numbers[row]) - 1, numbers[row] > 0});
   return out;
 }
 
@@ -118,6 +117,10 @@ Status HandOverCalls::migrate(CallId call, const HandOver& handed,
   const DeviceId self{static_cast<int32_t>(step_.rank())};
   for (const SampleMove& move : handed.moves)
     if (move.from == own) BRAID_TRY(give(move.row, counterpart(where, self, move.to)));
+  Rows taken;
+  for (const SampleMove& move : handed.moves)
+    if (move.to == own) taken.push_back(move.row);
+  BRAID_TRY(step_.reader.read(taken, step_.store).at("data.train"));
   for (const SampleMove& move : handed.moves)
     if (move.to == own)
       BRAID_TRY(take(move.row, progress[move.row].produced, counterpart(where, self, move.from)));

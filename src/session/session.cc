@@ -171,6 +171,7 @@ Session::Session(const Config& config, const Program& program, World* world, Loa
       store_(program.graph),
       rows_(config_, program_, store_),
       exchange_(loaded.everyone, store_),
+      reader_(program_.graph, data_.data, config_.rollout, exchange_.rank(), exchange_.ranks()),
       models_(std::move(loaded.models)),
       work_(program_, *models_, rows_, loaded.everyone, needs_, std::move(loaded.change)),
       scoring_(config_, data_.tokenizer_or_null(), std::move(loaded.rewards),
@@ -205,7 +206,8 @@ Session::Session(const Config& config, const Program& program, World* world, Loa
 }
 
 StepContext Session::context() {
-  return {config_, program_, exchange_, store_, rows_, *models_, work_, position_, record_, talk_};
+  return {config_, program_,  exchange_, store_, rows_,  *models_,
+          work_,   position_, record_,   talk_,  reader_};
 }
 
 void Session::note_instruction(size_t index) {
@@ -340,6 +342,7 @@ Status Session::share(int32_t entry) {
 }
 
 Status Session::run_call(const Call& call, SamplePart part) {
+  BRAID_TRY(read_for(call, part));
   BRAID_TRY(execute_call(call, part));
   leave_call(call);
   return ok_status();
@@ -348,8 +351,7 @@ Status Session::run_call(const Call& call, SamplePart part) {
 Status Session::execute_call(const Call& call, SamplePart part) {
   switch (call.kind) {
     case CallKind::kFetch:
-      BRAID_TRY(talk_.until_told(fetch(call)));
-      return talk_.gather_or_fail("", "the end of fetching").status();
+      return fetch(call);
     case CallKind::kInfer:
       return rewards_.infer(call, part);
     case CallKind::kReward:
@@ -377,22 +379,40 @@ Status Session::follow_data_check() {
   return own.empty() || own == saved ? ok_status() : changed_data();
 }
 
-// Every rank reads the data set itself.
-Status Session::fetch(const Call& call) {
+Result<std::string> Session::read_share(const Call& call) {
   const WorkSection section;
   BRAID_TRY(follow_data_check());
   rows_of(call).forget();
   account_of(call).begin();
-  const Status fetched =
-      fetch_samples(call, data_.data, position_.cursor, config_.rollout, store_of(call))
-          .at("data.train");
-  if (!fetched.ok() && data_check_)
-    return {fetched.code(), cat(fetched.message(),
-                                "; mend it, and let the data differ from the checkpoint's with "
-                                "checkpoint.allow=[data.train]")};
-  BRAID_TRY(fetched);
+  auto share = reader_.read_share(position_.cursor);
+  const Status read = share.status().at("data.train");
+  const bool unchecked = data_.data.checked() < data_.data.size();
+  if (!read.ok() && unchecked)
+    return Status{read.code(), cat(read.message(),
+                                   "; mend it, and let the data differ from the checkpoint's with "
+                                   "checkpoint.allow=[data.train]")};
+  BRAID_TRY(read);
+  return share;
+}
+
+// Each rank reads its share of the data; who cannot says so where all hear of the others'.
+Status Session::fetch(const Call& call) {
+  const auto share = read_share(call);
+  BRAID_TRY(talk_.until_told(share.status()));
+  BRAID_ASSIGN(const auto told,
+               talk_.gather_or_fail(share.ok() ? *share : "", "the end of fetching"));
+  const WorkSection section;
+  BRAID_TRY(reader_.begin(position_.cursor, told, store_of(call)).at("data.train"));
   position_.cursor += config_.rollout.prompts_per_step;
   return ok_status();
+}
+
+// What the data say of the samples that a call works on here.
+Status Session::read_for(const Call& call, SamplePart part) {
+  if (ranks() == 1 || !reader_.needed_by(call)) return ok_status();
+  const WorkSection section;
+  const auto rows = rows_of(call).read_by_rank(step_.id_of(call), position_.step, part);
+  return reader_.read(braid::rows_of(rows[rank()]), store_of(call)).at("data.train");
 }
 
 Status Session::follow(const Call& call) {
@@ -427,6 +447,7 @@ Status Session::share_algo_state(CallId call) {
 Status Session::begin_region(const Call& call, SamplePart part) {
   if (part == SamplePart::kLate) return ok_status();  // goes on with what was begun
   const CallId id = step_.id_of(call);
+  BRAID_TRY(read_for(call, part));
   if (call.kind == CallKind::kGenerate) {
     BRAID_ASSIGN(std::unique_ptr<EngineRanks> ranks, work_.generation(id));
     return generation_.begin(call, models_->model(id), std::move(ranks), store_of(call),
@@ -489,7 +510,10 @@ Status Session::end_generation(const Call& call) {
   return ok_status();
 }
 
-std::vector<Json> Session::sample_rows(size_t count) const {
+Result<std::vector<Json>> Session::sample_rows(size_t count) {
+  Rows first = store_.all_rows();
+  first.resize(std::min(count, first.size()));
+  BRAID_TRY(reader_.read(first, store_).at("data.train"));
   return braid::sample_rows(store_, data_.tokenizer_or_null(), config_.rollout.stop,
                             position_.step - 1, count);
 }

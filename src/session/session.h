@@ -103,9 +103,9 @@ class Session : public Executor {
   // bytes by owner and the keys that would help.
   Status rehearse();
 
-  // Texts and numbers of a few samples of the last step, for samples.jsonl. REQUIRES: a step was
-  // run.
-  std::vector<Json> sample_rows(size_t count) const;
+  // Texts and numbers of the first samples of the last step, for samples.jsonl. REQUIRES: a step
+  // was run.
+  Result<std::vector<Json>> sample_rows(size_t count);
 
   // Writes each trained role as a Hugging Face folder below `folder`. A role that the first rank
   // has in part comes to it layer by layer, through files in the folder of the run.
@@ -171,6 +171,8 @@ class Session : public Executor {
   Status execute_call(const Call& call, SamplePart part);
   void leave_call(const Call& call);
   Status fetch(const Call& call);
+  Result<std::string> read_share(const Call& call);
+  Status read_for(const Call& call, SamplePart part);
   Status compute(const Call& call);
   // Whether the call does anything in this step.
   bool due(const Call& call) const { return (position_.step + 1) % call.every_steps == 0; }
@@ -228,6 +230,7 @@ class Session : public Executor {
   SampleStore store_;
   CallRows rows_;
   FieldExchange exchange_;
+  SampleReader reader_;
   std::unique_ptr<RankModels> models_;
   NeedsOfCalls needs_;
   CallWork work_;

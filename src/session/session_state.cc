@@ -92,7 +92,7 @@ Status Session::rehearse() { return rehearse_step(step_, needs_); }
 Status Session::save_ahead(CheckpointState* state) const {
   if (!ahead_) return ok_status();
   NamedTensors fields;
-  BRAID_ASSIGN(Json waiting, ahead_->save(fields));
+  BRAID_ASSIGN(Json waiting, ahead_->save(fields, step_.reader));
   if (rank() != 0) return ok_status();
   state->numbers[kStaleness] = program_.staleness;
   state->numbers[kAhead] = std::move(waiting);

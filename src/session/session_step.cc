@@ -21,6 +21,7 @@ void Session::set_skipped(const std::map<std::string, int64_t>& skipped) {
 void Session::begin_step() {
   talk_.begin_step();
   record_.ledger.begin_step();
+  reader_.begin_step();
   record_.repeats.clear();
   record_.metrics = open_ ? open_->metrics : Metrics();
   record_.seconds = open_ ? open_->seconds : std::map<std::string, double>();
@@ -129,7 +130,9 @@ Result<std::map<std::string, double>> Session::take_step(const InstructionObserv
         around_s / static_cast<double>(now.instructions - counted.instructions);
     const double whole = std::chrono::duration<double>(Clock::now() - begin).count();
     longest_step_s_ = std::max(longest_step_s_, whole);
-    BRAID_TRY(report_.merge(whole, instruction_s, timeline_.take()));
+    Json record = timeline_.take();
+    if (!record.is_null()) record["records_read"] = reader_.records_read();
+    BRAID_TRY(report_.merge(whole, instruction_s, std::move(record)));
     row = report_.row(static_cast<double>(data_.data.epoch(position_.cursor)));
     ++position_.step;
     if (!ahead_) return ok_status();

@@ -303,7 +303,8 @@ TEST_P(Normalized, ASampleThatIsAloneInItsGroupIsLeftOut) {
   EXPECT_EQ(row->at("reward/error"), 1);
   EXPECT_EQ(row->at("reward/left_out"), 2);
   EXPECT_EQ(session->store().size(), 6u);
-  for (const Json& sample : session->sample_rows(6)) {
+  const std::vector<Json> rows = *session->sample_rows(6);
+  for (const Json& sample : rows) {
     const Json parts = {{"third", sample["sample"].get<int64_t>() % 3}};
     EXPECT_EQ(sample["rewards"], parts) << sample.dump();
   }

@@ -11,6 +11,7 @@
 #include "passes/training.h"
 #include "program/program.h"
 #include "samples/call_rows.h"
+#include "samples/fetch_samples.h"
 #include "samples/field_exchange.h"
 #include "samples/sample_ledger.h"
 #include "samples/sample_store.h"
@@ -39,6 +40,7 @@ struct StepContext {
   RunPosition& position;
   StepRecord& record;
   RankTalk& talk;
+  SampleReader& reader;
 
   int64_t rank() const { return exchange.rank(); }
   int64_t ranks() const { return exchange.ranks(); }

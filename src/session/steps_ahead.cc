@@ -63,14 +63,16 @@ Status StepsAhead::gather(Waiting& step) {
   return status;
 }
 
-Result<Json> StepsAhead::save(NamedTensors& tensors) {
+Result<Json> StepsAhead::save(NamedTensors& tensors, SampleReader& reader) {
   Json out = {{kSteps, Json::array()}};
   for (size_t i = 0; i < queue_.size(); ++i) {
     BRAID_TRY(gather(queue_[i]));
     BRAID_ASSIGN(const Json metrics, gather_metrics(queue_[i].metrics, exchange_));
     if (exchange_.rank() != 0) continue;
+    SampleStore& store = queue_[i].store;
+    BRAID_TRY(reader.read(store.all_rows(), store).at("data.train"));
     NamedTensors fields;
-    BRAID_ASSIGN(Json step, store_json(queue_[i].store, fields));
+    BRAID_ASSIGN(Json step, store_json(store, fields));
     step[kMetrics] = metrics;
     out[kSteps].push_back(std::move(step));
     for (auto& [field, values] : fields)

@@ -40,9 +40,9 @@ class StepsAhead {
   // Leaves what a failure left of the samples that the generation worked on.
   void abandon();
 
-  // The steps that wait, on the first rank in whole, by all ranks together; and takes them from
-  // what that gave, on any rank in whole.
-  Result<Json> save(NamedTensors& tensors);
+  // The steps that wait, on the first rank in whole, by all ranks together, with what the data say
+  // of them; and takes them from what that gave, on any rank in whole.
+  Result<Json> save(NamedTensors& tensors, SampleReader& reader);
   Status load(const Json& json, const NamedTensors& tensors);
 
  private:

@@ -137,6 +137,33 @@ TEST_F(JobInputs, EqualFilesInTwoFoldersAreTrainedOn) {
   for (const int rank : {0, 1}) EXPECT_EQ(ends.ranks[rank].exit_code, 0) << ends.output(rank);
 }
 
+// Of each rank the records of the data that it has read in the last step of a job.
+std::vector<int64_t> records_read(const std::string& ranks_file) {
+  const std::string rows = *read_file(ranks_file);
+  const Json row = *parse_json(rows.substr(rows.rfind('\n', rows.size() - 2) + 1), ranks_file);
+  std::vector<int64_t> out;
+  for (const Json& rank : row["ranks"]) out.push_back(rank["records_read"].get<int64_t>());
+  return out;
+}
+
+// A quarter, so that all know how long the rows are, and those that are learnt from. Rewards are
+// asked on one rank, which needs all prompts.
+TEST_F(JobInputs, ARankReadsItsShareOfAStepAndWhatItWorksOn) {
+  const std::vector<std::string> more = {"parallel={dp: 4}", "train.total_steps=2",
+                                         "rollout.prompts_per_step=16"};
+  finish(job_command("reads-sft", "sft", more));
+  if (HasFatalFailure()) return;
+  for (const int64_t read : records_read(path("reads-sft/ranks.jsonl"))) {
+    EXPECT_GE(read, 4);
+    EXPECT_LE(read, 8);
+  }
+  finish(job_command("reads-grpo", "grpo", more));
+  if (HasFatalFailure()) return;
+  const std::vector<int64_t> read = records_read(path("reads-grpo/ranks.jsonl"));
+  EXPECT_EQ(read[0], 16);
+  for (size_t rank = 1; rank < read.size(); ++rank) EXPECT_LT(read[rank], 16);
+}
+
 // Every rank writes its share of a checkpoint there.
 TEST_F(JobInputs, RunFoldersThatAreNotSharedAreRefused) {
   make_machines();

@@ -207,6 +207,17 @@ TEST_F(FailedRun, ByABadRowThatNobodyHadSeenYet) {
   EXPECT_THAT(failed.output, HasSubstr(cat("large.jsonl:", bad + 1)));
   EXPECT_THAT(failed.output, HasSubstr("step 2 was saved in"));
   EXPECT_EQ(steps_kept("large"), 2);
+  // In a job one rank finds it, in its share of the step, and all end with what it says.
+  const CommandOutcome job =
+      shell("", command("large-job", "grpo", with({"data.check_s=0.000001", "parallel={dp: 2}"})));
+  EXPECT_EQ(job.exit_code, 2) << job.output;
+  EXPECT_EQ(error_lines(job.output), 1) << job.output;
+  EXPECT_THAT(
+      job.output,
+      AllOf(HasSubstr(cat("rank ", (rows->next_position(bad, 0) - 8) / 2, ": data.train: ")),
+            HasSubstr(cat("large.jsonl:", bad + 1)), HasSubstr("step 2 was saved in"),
+            HasSubstr("checkpoint.allow=[data.train]")));
+  EXPECT_EQ(steps_kept("large-job"), 2);
   write_rows(-1);
   const std::string changed = "checkpoint.resume=auto";
   EXPECT_THAT(shell("", command("large", "grpo", with({changed}))).output,

@@ -108,8 +108,10 @@ Status train_step(const Run& run, MetricsLog& log, MetricsRow& row, bool& saved)
   BRAID_TRY(evaluated);
   if (const Json record = session.step_record(); !record.is_null())
     BRAID_TRY(log.write_ranks(record));
-  if (config.log.samples_every > 0 && step % config.log.samples_every == 0)
-    for (const Json& sample : session.sample_rows(3)) BRAID_TRY(log.write_sample(sample));
+  if (config.log.samples_every > 0 && step % config.log.samples_every == 0) {
+    BRAID_ASSIGN(const std::vector<Json> samples, session.sample_rows(3));
+    for (const Json& sample : samples) BRAID_TRY(log.write_sample(sample));
+  }
   const double begin_s = now_s();
   BRAID_ASSIGN(saved, keep_step(config, session, row, schedule, begin_s));
   row[kCheckpointTime] = now_s() - begin_s;
