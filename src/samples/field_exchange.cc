@@ -2,7 +2,9 @@
 
 #include <ATen/TensorOperators.h>
 #include <ATen/ops/cat.h>
+#include <ATen/ops/cumsum.h>
 #include <ATen/ops/empty.h>
+#include <ATen/ops/sum.h>
 #include <ATen/ops/tensor.h>
 #include <ATen/ops/zeros.h>
 
@@ -167,14 +169,23 @@ Result<std::vector<std::string>> FieldExchange::gather_text(const std::string& m
   const at::Tensor sizes = at::empty({ranks()}, at::kLong);
   BRAID_TRY(everyone_->all_gather(sizes, size, cat(what, " (sizes)")).wait());
   const int64_t longest = std::max<int64_t>(1, sizes.max().item<int64_t>());
-  const at::Tensor text = at::zeros({longest}, at::kByte);
-  std::memcpy(text.data_ptr(), mine.data(), mine.size());
-  const at::Tensor all = at::empty({ranks() * longest}, at::kByte);
-  BRAID_TRY(everyone_->all_gather(all, text, what).wait());
+  const int64_t total = std::max<int64_t>(1, sizes.sum().item<int64_t>());
+  const at::Tensor ends = sizes.cumsum(0);
+  // In a ring a sum passes each byte twice; else the longest text is the room of every rank's.
+  const bool sums = 2 * total < ranks() * longest;
+  const auto place = [&](int64_t of) {
+    return sums ? ends[of].item<int64_t>() - sizes[of].item<int64_t>() : of * longest;
+  };
+  const at::Tensor all = at::zeros({sums ? total : ranks() * longest}, at::kByte);
+  const at::Tensor own = sums ? all : at::zeros({longest}, at::kByte);
+  char* const begin = static_cast<char*>(own.data_ptr()) + (sums ? place(rank()) : 0);
+  std::memcpy(begin, mine.data(), mine.size());
+  BRAID_TRY((sums ? everyone_->all_reduce(all, Reduce::kSum, what)
+                  : everyone_->all_gather(all, own, what))
+                .wait());
+  const auto* const text = static_cast<const char*>(all.const_data_ptr());
   std::vector<std::string> out;
-  for (int64_t i = 0; i < ranks(); ++i)
-    out.emplace_back(static_cast<const char*>(all.const_data_ptr()) + i * longest,
-                     sizes[i].item<int64_t>());
+  for (int64_t i = 0; i < ranks(); ++i) out.emplace_back(text + place(i), sizes[i].item<int64_t>());
   return out;
 }
 

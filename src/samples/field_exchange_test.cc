@@ -60,5 +60,25 @@ RANK_TEST(FieldExchange, SendsWhatTheMovesList, 2) {
   EXPECT_NE(transfer_differences(expected, counted), "");
 }
 
+// A long text of one rank is not room for so much of every rank.
+RANK_TEST(FieldExchange, TextsOfAllRanks, 4) {
+  SampleStore store(*make_graph(default_options("grpo")));
+  FieldExchange exchange(*world.everyone(), store);
+  const auto self = static_cast<size_t>(world.global_rank());
+  const std::string zeros("\0\xff\0", 3), big(1000, '\xfe');
+  const std::vector<std::vector<std::string>> cases = {
+      {"", "", "", ""}, {"a", "bc", zeros, "d"}, {"=", "=", big, "="}, {big, "", zeros, ""}};
+  for (const std::vector<std::string>& texts : cases) {
+    TransferCounts counted;
+    {
+      const TransferWatch watch(&counted);
+      EXPECT_EQ(*exchange.gather_text(texts[self], "texts"), texts);
+    }
+    int64_t bytes = 0;
+    for (const auto& [transfer, times] : counted) bytes += transfer.bytes * times;
+    EXPECT_LE(bytes, 1100);
+  }
+}
+
 }  // namespace
 }  // namespace braid::inline samples
