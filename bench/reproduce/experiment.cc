@@ -3,6 +3,7 @@
 #include <cmath>
 #include <cstdio>
 #include <ctime>
+#include <utility>
 
 #include "base/text.h"
 #include "plan/make_problem.h"
@@ -47,8 +48,9 @@ Result<PlanningProblem> make_experiment(const Experiment& experiment) {
     problem.graph = experiment.score_calls ? with_score_calls(std::move(problem.graph), 1)
                                            : with_reward_model(std::move(problem.graph));
   for (const RoleSpec& spec : problem.graph.roles) {
-    BRAID_ASSIGN(problem.models[spec.role.value].size,
+    BRAID_ASSIGN(ModelSize size,
                  find_model(spec.scalar_head ? experiment.critic : experiment.actor));
+    problem.models[spec.role.value].spec = {std::move(size)};
   }
   problem.workload = {experiment.prompts,
                       experiment.samples_per_prompt,

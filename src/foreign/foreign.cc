@@ -240,7 +240,7 @@ struct ServingBytes {
 
 ServingBytes serving_bytes(const PlanningProblem& problem, const Call& generate,
                            const Strategy& s) {
-  const ModelSize& size = model_of(problem, generate.role).size;
+  const ModelSize& size = model_of(problem, generate.role).spec;
   const double width = precision_bytes(model_of(problem, generate.role).precision);
   const double device = gpu_of(problem.cluster, DeviceId{0}).hbm_bytes;
   const auto routed = static_cast<double>(routed_expert_params(size));

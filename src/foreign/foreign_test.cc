@@ -137,7 +137,7 @@ TEST(Verl, ScriptBecomesTheCoLocatedPlan) {
   const ExecutionPlan& plan = imported->plan;
   EXPECT_EQ(imported->problem.workload.minibatches, 4);
   EXPECT_EQ(imported->problem.workload.samples_per_prompt, 5);
-  EXPECT_EQ(imported->problem.models.at("actor").size.name, "qwen2.5-7b");
+  EXPECT_EQ(imported->problem.models.at("actor").spec.name, "qwen2.5-7b");
   EXPECT_EQ(strategy(plan, "generate").tp, 2);
   EXPECT_EQ(strategy(plan, "generate").dp, 4);
   EXPECT_EQ(strategy(plan, "update_actor").zero_stage, 3);
@@ -152,7 +152,7 @@ TEST(Verl, ScriptBecomesTheCoLocatedPlan) {
 
 TEST(Verl, KvBudgetIsWhatTheMemoryShareLeavesBesideTheWeights) {
   const auto imported = import_text("verl", kVerlScript);
-  const ModelSize& size = imported->problem.models.at("actor").size;
+  const ModelSize& size = imported->problem.models.at("actor").spec;
   const double room = 0.6 * find_gpu("a100-80g")->hbm_bytes - 2.0 * total_params(size) / 2;
   const double per_token = kv_bytes_per_token(size, 2) / 2;
   EXPECT_NEAR(strategy(imported->plan, "generate").kv_budget_tokens, room / per_token, 1);

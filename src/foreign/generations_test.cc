@@ -152,7 +152,7 @@ TEST(VerlDistillation, ItsTeacherIsARoleOfItsOwn) {
       "distillation.enabled=True distillation.n_gpus_per_node=8 distillation.nnodes=1 "
       "distillation.teacher_models.teacher_model.model_path=Qwen/Qwen3-32B "
       "distillation.teacher_models.teacher_model.inference.tensor_model_parallel_size=4");
-  EXPECT_EQ(plan.problem.models.at("teacher").size.name, "qwen3-32b");
+  EXPECT_EQ(plan.problem.models.at("teacher").spec.name, "qwen3-32b");
   EXPECT_EQ(plan.problem.models.count("reward"), 0u);
   const CallPlan& teacher = call_plan(plan.plan, "teacher_logprob");
   EXPECT_EQ(teacher.strategy.tp, 4);
@@ -164,8 +164,8 @@ TEST(VerlDistillation, ItsTeacherIsARoleOfItsOwn) {
       "distillation.enabled=True reward_model.enable=True "
       "reward_model.model.path=Qwen/Qwen3-4B reward_model.micro_batch_size_per_gpu=4 "
       "distillation.teacher_models.teacher_model.model_path=Qwen/Qwen3-32B");
-  EXPECT_EQ(both.problem.models.at("teacher").size.name, "qwen3-32b");
-  EXPECT_EQ(both.problem.models.at("reward").size.name, "qwen3-4b");
+  EXPECT_EQ(both.problem.models.at("teacher").spec.name, "qwen3-32b");
+  EXPECT_EQ(both.problem.models.at("reward").spec.name, "qwen3-4b");
 }
 
 TEST(KeyAccount, EveryKeyIsInExactlyOneList) {
@@ -201,7 +201,7 @@ TEST(ModelSizes, AreStatedByKey) {
   const auto plan =
       imported("verl", cat(kVerlWords, "actor_rollout_ref.model.path=/nobody/knows"), options);
   ASSERT_TRUE(plan.ok()) << plan.status().message();
-  EXPECT_EQ(plan->problem.models.at("actor").size.name, "qwen3-4b");
+  EXPECT_EQ(plan->problem.models.at("actor").spec.name, "qwen3-4b");
   EXPECT_THAT(imported("verl", cat(kVerlWords, "actor_rollout_ref.model.path=/nobody/knows"))
                   .status()
                   .message(),

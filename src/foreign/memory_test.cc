@@ -35,7 +35,7 @@ TEST(ServingMemory, TheCacheIsCutIntoItsHeads) {
   for (const int tp : {1, 2, 4, 8}) {
     const auto imported = import_verl_with(tp, "0.6");
     ASSERT_TRUE(imported.ok()) << imported.status().message();
-    const ModelSize& size = imported->problem.models.at("actor").size;
+    const ModelSize& size = imported->problem.models.at("actor").spec;
     ASSERT_EQ(size.kv_heads, 2);
     const double room =
         0.6 * find_gpu("a100-80g")->hbm_bytes - 2.0 * static_cast<double>(total_params(size)) / tp;

@@ -59,7 +59,7 @@ std::string differences(const Json& launches, const ImportedPlan& imported) {
   compare("tp", update.tp);
   compare("pp", update.pp);
   compare("cp", update.cp);
-  const bool sparse = imported.problem.models.at("actor").size.experts > 0;
+  const bool sparse = imported.problem.models.at("actor").spec.experts > 0;
   if (sparse) compare("ep", update.ep);
   compare("rollout_tp", generate.tp);
   compare("rollout_devices", int64_t{generate.dp} * generate.tp * generate.pp);

@@ -38,8 +38,8 @@ struct RopeSpec {
 inline constexpr int64_t kMaxLayers = 4096;
 
 struct ModelSpec : ModelSize {
-  std::string family;        // "llama", "qwen2", "qwen3", "mistral", "gemma", ...
-  std::string architecture;  // as in config.json, e.g. "LlamaForCausalLM"
+  std::string family = "";        // "llama", "qwen2", "qwen3", "mistral", "gemma", ...
+  std::string architecture = "";  // as in config.json, e.g. "LlamaForCausalLM"
   int64_t max_positions = 0;
   double score_width = 0;         // scores are divided by its root; 0: head_dim
   double attention_soft_cap = 0;  // gemma2: of scores; 0: none

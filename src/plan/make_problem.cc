@@ -1,6 +1,7 @@
 #include "plan/make_problem.h"
 
 #include <algorithm>
+#include <utility>
 
 #include "base/text.h"
 #include "cluster/kind_order.h"
@@ -76,12 +77,12 @@ Status check_followers(const Config& config, PlanningProblem* problem) {
     if (!changes(problem->graph, spec.role) || spec.weights_from.value.empty()) continue;
     RoleModel& role = problem->models.at(spec.role.value);
     const RoleModel& source = problem->models.at(spec.weights_from.value);
-    ModelSize named = role.size;
-    named.name = source.size.name;
-    if (named != source.size)
-      return invalid_input(cat(spec.role, ".sync_every: the ", spec.role, " (", role.size.name,
+    ModelSize named = role.spec;
+    named.name = source.spec.name;
+    if (named != source.spec)
+      return invalid_input(cat(spec.role, ".sync_every: the ", spec.role, " (", role.spec.name,
                                ") has other sizes than the ", spec.weights_from, " (",
-                               source.size.name, ") and cannot take its weights; remove it, or ",
+                               source.spec.name, ") and cannot take its weights; remove it, or ",
                                spec.role, ".path"));
     role.keeps_average = config.reference.ema > 0 && role.precision != Precision::kF32;
   }
@@ -92,7 +93,8 @@ Status add_models(const Config& config, const ReadText& read, PlanningProblem* p
   BRAID_ASSIGN(const Precision precision, parse_precision(config.model.dtype).at("model.dtype"));
   for (const RoleSpec& spec : problem->graph.roles) {
     RoleModel model;
-    BRAID_ASSIGN(model.size, size_of_role(spec.role.value, config, read));
+    BRAID_ASSIGN(ModelSize size, size_of_role(spec.role.value, config, read));
+    model.spec = {std::move(size)};
     model.precision = precision;
     if (spec.trained && config.lora.rank > 0) model.trainable = {true, config.lora.rank};
     problem->models[spec.role.value] = model;
@@ -117,10 +119,10 @@ Status check_positions(const PlanningProblem& problem) {
   const int64_t tokens =
       longest_tokens(work.prompt) + (generates(problem.graph) ? longest_tokens(work.response) : 0);
   for (const auto& [role, model] : problem.models)
-    if (const int64_t rows = model.size.learned_positions; rows > 0 && tokens > rows)
+    if (const int64_t rows = model.spec.learned_positions; rows > 0 && tokens > rows)
       return invalid_input(cat("rollout.max_response_length: sequences of up to ", tokens,
                                " tokens exceed the ", rows, " positions of the ", role, " (",
-                               model.size.name, "); shorten prompts or responses"));
+                               model.spec.name, "); shorten prompts or responses"));
   return ok_status();
 }
 

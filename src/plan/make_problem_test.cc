@@ -68,10 +68,10 @@ cluster: {gpu: a100-80g, nodes: 8}
 TEST(MakeProblem, ReadsModelsWorkloadAndCluster) {
   const auto problem = make_problem(config_of(kPpo), read_test_file);
   ASSERT_TRUE(problem.ok()) << problem.status().message();
-  EXPECT_EQ(problem->models.at("actor").size.name, "llama2-70b");
-  EXPECT_EQ(problem->models.at("reference").size.name, "llama2-70b");
-  EXPECT_EQ(problem->models.at("critic").size.name, "llama2-7b");
-  EXPECT_EQ(problem->models.at("reward").size.name, "llama2-7b");
+  EXPECT_EQ(problem->models.at("actor").spec.name, "llama2-70b");
+  EXPECT_EQ(problem->models.at("reference").spec.name, "llama2-70b");
+  EXPECT_EQ(problem->models.at("critic").spec.name, "llama2-7b");
+  EXPECT_EQ(problem->models.at("reward").spec.name, "llama2-7b");
   EXPECT_EQ(problem->models.at("actor").precision, Precision::kBf16);
   EXPECT_EQ(find_call(problem->graph, "reward")->role, RoleId{"reward"});
   EXPECT_EQ(device_count(problem->cluster), 64);
@@ -109,7 +109,7 @@ TEST(MakeProblem, RulesNeedNoRewardModel) {
                                     read_test_file);
   ASSERT_TRUE(problem.ok()) << problem.status().message();
   EXPECT_EQ(problem->models.count("reward"), 0u);
-  EXPECT_EQ(problem->models.at("actor").size.hidden, 64);
+  EXPECT_EQ(problem->models.at("actor").spec.hidden, 64);
   EXPECT_EQ(problem->models.at("actor").trainable.lora_rank, 8);
   EXPECT_EQ(problem->models.at("reference").shares_weights_with, "actor");
   EXPECT_EQ(device_count(problem->cluster), 1);
@@ -127,8 +127,8 @@ TEST(MakeProblem, SeveralRewardModelsAreRoles) {
   EXPECT_EQ(find_call(problem->graph, "score_1")->role, RoleId{"reward"});
   EXPECT_EQ(find_call(problem->graph, "score_2")->role, RoleId{"reward_2"});
   EXPECT_FALSE(uses_model(*find_call(problem->graph, "reward")));
-  EXPECT_EQ(problem->models.at("reward_2").size.name, "llama2-7b");
-  EXPECT_NE(problem->models.at("reward").size.name, "llama2-7b");
+  EXPECT_EQ(problem->models.at("reward_2").spec.name, "llama2-7b");
+  EXPECT_NE(problem->models.at("reward").spec.name, "llama2-7b");
 }
 
 TEST(MakeProblem, StepsBeyondAllMeasureAreRefused) {

@@ -267,7 +267,7 @@ double call_work(const PlanningProblem& problem, const Call& call) {
   if (call.kind == CallKind::kGenerate) passes = 4;
   if (call.kind == CallKind::kTrainStep)
     passes = 3.0 * static_cast<double>(problem.workload.epochs);
-  return passes * tokens * forward_flops_per_token(model_of(problem, call.role).size, length);
+  return passes * tokens * forward_flops_per_token(model_of(problem, call.role).spec, length);
 }
 
 const std::vector<std::string>& placement_names() {

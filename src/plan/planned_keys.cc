@@ -80,7 +80,7 @@ KeyMeaning meaning_here(const std::string& key, const YamlNode& resolved,
     return without_effect(std::move(why));
   const auto model_of_role = [&](const char* role) {
     const auto found = problem.models.find(role);
-    return found == problem.models.end() ? nullptr : &found->second.size;
+    return found == problem.models.end() ? nullptr : &found->second.spec;
   };
   const ModelSize *actor = model_of_role("actor"), *critic = model_of_role("critic");
   if (key == "critic.init_from" && actor != nullptr && critic != nullptr && *actor == *critic)

@@ -43,16 +43,18 @@ struct Workload {
 };
 
 struct RoleModel {
-  ModelSize size;
+  // All that prices need is its size; what a program that moves weights needs of its tensors is
+  // beside that, or not known (knows_tensors()).
+  ModelSpec spec;
   Trainable trainable;
   Precision precision = Precision::kBf16;
-  // All of its tensors, for a program that moves them; a plan needs the size alone.
-  std::optional<ModelSpec> spec = {};
-  std::vector<std::string> lora_targets = {};  // beside spec: models/adapter_targets.h
+  std::vector<std::string> lora_targets = {};  // beside its tensors: models/adapter_targets.h
   // Role whose frozen base weights these are: a reference that is the actor without its adapters.
   // The two share memory where their layouts coincide.
   std::string shares_weights_with = "";
   bool keeps_average = false;  // beside its weights, in f32: it follows another role
+
+  bool knows_tensors() const { return !spec.family.empty(); }
   friend bool operator==(const RoleModel&, const RoleModel&) = default;
 };
 

@@ -28,7 +28,8 @@ inline PlanningProblem make_test_problem(const TestProblem& test = {}) {
     if (call.kind == CallKind::kReward && test.algorithm == "ppo") call.role = RoleId{"reward"};
   if (test.algorithm == "ppo") problem.graph.roles.push_back({RoleId{"reward"}, true, false});
   for (const RoleSpec& spec : problem.graph.roles)
-    problem.models[spec.role.value].size = *find_model(spec.scalar_head ? test.critic : test.actor);
+    problem.models[spec.role.value].spec = {
+        *find_model(spec.scalar_head ? test.critic : test.actor)};
   problem.workload = {test.prompts, test.samples, test.minibatches, 1, {}, {}};
   problem.workload.prompt.mean = static_cast<double>(test.prompt_tokens);
   problem.workload.response.mean = static_cast<double>(test.response_tokens);

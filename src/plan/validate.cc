@@ -21,7 +21,7 @@ struct CallView {
   const Strategy& s() const { return plan.strategy; }
   bool trains() const { return call.kind == CallKind::kTrainStep; }
   bool generates() const { return call.kind == CallKind::kGenerate; }
-  const ModelSize& size() const { return model_of(problem, call.role).size; }
+  const ModelSize& size() const { return model_of(problem, call.role).spec; }
 };
 
 constexpr int kLargestSize = 1 << 20;

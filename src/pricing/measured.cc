@@ -78,7 +78,7 @@ std::vector<std::string> pricing_notes(const Calibration& calibration,
     notes.push_back(
         "priced in f32, the default; on GPUs model.dtype=bf16 is usual and much faster");
   for (const auto& [role, model] : problem.models)
-    if (const std::string note = assumption_note(model.size);
+    if (const std::string note = assumption_note(model.spec);
         !note.empty() && std::find(notes.begin(), notes.end(), note) == notes.end())
       notes.push_back(note);
   for (const RoleSpec& spec : problem.graph.roles)
@@ -92,7 +92,7 @@ std::vector<std::string> pricing_notes(const Calibration& calibration,
       notes.push_back(unmeasured_note(calibration, key, *engine));
   for (const Profile& profile : calibration.profiles)
     for (const auto& [role, model] : problem.models) {
-      const std::string shape = layer_shape(model.size);
+      const std::string shape = layer_shape(model.spec);
       const bool known = std::any_of(profile.layers.begin(), profile.layers.end(),
                                      [&](const LayerTime& time) { return time.model == shape; });
       if (!known)

@@ -65,7 +65,7 @@ TEST(Measured, WithoutAProfileNothingChanges) {
 
 TEST(Measured, LayersThatWereNotMeasuredAreNamed) {
   PlanningProblem problem = profiled_problem();
-  problem.models.at("critic").size = *find_model("llama2-7b");
+  problem.models.at("critic").spec = {*find_model("llama2-7b")};
   const auto calibration = with_text(text_of(profile_of("llama3.2-1b")), problem);
   EXPECT_THAT(pricing_notes(*calibration, problem),
               ElementsAre(HasSubstr("a100-80g has no layers of the critic's shape (h4096")));

@@ -242,7 +242,7 @@ class PlanCompiler {
         after.push_back(left->second);
       std::vector<Interval> runs = {{}};
       if (prefetch && !optimizer)
-        runs = load_runs(layout, model_of(problem_, role).size.layers, device);
+        runs = load_runs(layout, model_of(problem_, role).spec.layers, device);
       for (const Interval& layers : runs)
         copy_ready_[copy][device.value].push_back(
             append(device, {OpKind::kLoad, id, ExitCondition::kNone, after, state, layers}));
@@ -288,12 +288,12 @@ class PlanCompiler {
     const RoleModel& model = model_of(problem_, copy.role);
     ReallocationOptions options;
     // Where the tensors are not known, adapters count as a share of the weights.
-    const bool share = model.trainable.lora && !model.spec;
+    const bool share = model.trainable.lora && !model.knows_tensors();
     options.bytes_per_parameter = precision_bytes(model.precision) *
-                                  (share ? trainable_fraction(model.size, model.trainable) : 1);
+                                  (share ? trainable_fraction(model.spec, model.trainable) : 1);
     reallocate(id, {index,
                     {},
-                    plan_reallocation(changed_kinds(problem_, copy.role), model.size.layers,
+                    plan_reallocation(changed_kinds(problem_, copy.role), model.spec.layers,
                                       home.layout, copy.layout, problem_.cluster, options)});
   }
 

@@ -232,7 +232,7 @@ const WeightCopy& home_of(const Program& program, const RoleId& role) {
 // gaps, and nothing arrives twice or is there already.
 void expect_weights_whole(const Program& program, const PlanningProblem& problem, size_t index) {
   const WeightCopy& copy = program.copies[index];
-  const ModelSize& model = model_of(problem, copy.role).size;
+  const ModelSize& model = model_of(problem, copy.role).spec;
   const auto kinds = tensor_kinds(model, find_role(problem.graph, copy.role)->scalar_head);
   const Elements wanted = held(copy, kinds, model.layers);
   Elements had = held(home_of(program, copy.role), kinds, model.layers), pieces;

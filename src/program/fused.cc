@@ -330,4 +330,4 @@ Status verify_order(const Program& program, const FusedCalls& fused) {
   return verify_order(fused.problem, fused.order);
 }
 
-}  // namespace braid
+}  // namespace braid::inline program

@@ -374,4 +374,4 @@ std::vector<int64_t> gathers_of_layer(const CallFrame& frame, const CallTensors&
   return out;
 }
 
-}  // namespace braid
+}  // namespace braid::inline program

@@ -60,4 +60,4 @@ std::vector<ListedTransfer> transfers_of(const CallFrame& frame, const CallTenso
 std::vector<int64_t> gathers_of_layer(const CallFrame& frame, const CallTensors& tensors,
                                       const Expansion& ops, int64_t layer);
 
-}  // namespace braid
+}  // namespace braid::inline program

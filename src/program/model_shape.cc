@@ -8,15 +8,15 @@ namespace braid::inline program {
 
 std::vector<TensorKind> role_kinds(const PlanningProblem& problem, const RoleId& role) {
   const RoleModel& model = model_of(problem, role);
-  if (model.spec) return kinds_of(tensor_map(*model.spec));
+  if (model.knows_tensors()) return kinds_of(tensor_map(model.spec));
   const RoleSpec* spec = find_role(problem.graph, role);
-  return tensor_kinds(model.size, spec);
+  return tensor_kinds(model.spec, spec);
 }
 
 std::vector<TensorKind> changed_kinds(const PlanningProblem& problem, const RoleId& role) {
   const RoleModel& model = model_of(problem, role);
-  if (!model.trainable.lora || !model.spec) return role_kinds(problem, role);
-  return kinds_of(adapter_map(*model.spec, model.trainable.lora_rank, model.lora_targets));
+  if (!model.trainable.lora || !model.knows_tensors()) return role_kinds(problem, role);
+  return kinds_of(adapter_map(model.spec, model.trainable.lora_rank, model.lora_targets));
 }
 
 ModelShape model_shape(const PlanningProblem& problem, const RoleId& role) {
@@ -25,10 +25,10 @@ ModelShape model_shape(const PlanningProblem& problem, const RoleId& role) {
   shape.role = role;
   shape.kinds = role_kinds(problem, role);
   if (changes(problem.graph, role)) shape.changed = changed_kinds(problem, role);
-  shape.layers = model.size.layers, shape.hidden = model.size.hidden;
-  shape.cached = 2 * model.size.kv_heads * model.size.head_dim, shape.experts = model.size.experts,
-  shape.routes = model.size.top_k;
-  shape.trained_share = model.trainable.lora ? trainable_fraction(model.size, model.trainable) : 1;
+  shape.layers = model.spec.layers, shape.hidden = model.spec.hidden;
+  shape.cached = 2 * model.spec.kv_heads * model.spec.head_dim, shape.experts = model.spec.experts,
+  shape.routes = model.spec.top_k;
+  shape.trained_share = model.trainable.lora ? trainable_fraction(model.spec, model.trainable) : 1;
   shape.widths = widths_of(model.precision);
   shape.reduction = problem.reduction;
   return shape;
@@ -56,4 +56,4 @@ bool is_partial(const ModelShape& model, const TensorKind& kind, bool sequence_p
   return sequence_parallel || kind.partial || model.trained_share < 1;
 }
 
-}  // namespace braid
+}  // namespace braid::inline program

@@ -39,4 +39,4 @@ bool knows_adapters(const ModelShape& model);
 // Whether tensor-parallel ranks that hold a kind whole have each a part of its gradient.
 bool is_partial(const ModelShape& model, const TensorKind& kind, bool sequence_parallel);
 
-}  // namespace braid
+}  // namespace braid::inline program

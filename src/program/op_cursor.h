@@ -51,4 +51,4 @@ class OpCursor {
   size_t next_ = 0;
 };
 
-}  // namespace braid
+}  // namespace braid::inline program

@@ -69,4 +69,4 @@ constexpr bool inside_region(OpKind kind) {
   return !stands_between_calls(kind) && !starts_call(kind) && kind != OpKind::kRepeat;
 }
 
-}  // namespace braid
+}  // namespace braid::inline program

@@ -113,7 +113,7 @@ TEST(Placements, EachCopyGetsEachParameterOnce) {
       const auto replicas = static_cast<double>(plan.calls.front().strategy.dp);
       for (const RoleSpec& spec : problem.graph.roles) {
         double parameters = 0;
-        for (const TensorKind& kind : tensor_kinds(model_of(problem, spec.role).size, &spec))
+        for (const TensorKind& kind : tensor_kinds(model_of(problem, spec.role).spec, &spec))
           parameters += static_cast<double>(kind.elements * (kind.layer_end > kind.layer_begin
                                                                  ? kind.layer_end - kind.layer_begin
                                                                  : 1));
@@ -135,7 +135,7 @@ TEST(Placements, OfAdaptersTheCopiesGetThemAlone) {
   double bytes = 0;
   for (const Reallocation& each : program.reallocations)
     for (const Message& message : each.messages) bytes += message.bytes;
-  const ModelSize& size = problem.models["actor"].size;  // llama2-7b: as many keys as queries
+  const ModelSize& size = problem.models["actor"].spec;  // llama2-7b: as many keys as queries
   const int64_t sides = size.layers * (4 * 2 * size.hidden + 3 * (size.hidden + size.intermediate));
   const double wanted = 2.0 * kRank * static_cast<double>(sides) * plan.calls.front().strategy.dp;
   EXPECT_NEAR(bytes, wanted, 1e-6 * wanted);

@@ -115,4 +115,4 @@ void list_tensor_exchanges(const TensorExchange& exchange, const TrainedParts& t
   if (body->trains) lists.backward(layer_flows(*body, trained), vocabulary);
 }
 
-}  // namespace braid
+}  // namespace braid::inline program

@@ -36,4 +36,4 @@ std::vector<InsideOp> list_draw(const TensorExchange& exchange, int64_t vocabula
 void list_tensor_exchanges(const TensorExchange& exchange, const TrainedParts& trained,
                            bool vocabulary, OpBody* body);
 
-}  // namespace braid
+}  // namespace braid::inline program

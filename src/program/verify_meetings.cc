@@ -200,4 +200,4 @@ Status verify_no_circle(const std::vector<DeviceId>& ranks, const OpsOfRank& ops
   return PipelineRun(ranks, ops).run();
 }
 
-}  // namespace braid
+}  // namespace braid::inline program

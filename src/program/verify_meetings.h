@@ -20,4 +20,4 @@ Status verify_groups(const Expansion& own, const OpsOfRank& ops);
 // stage, in the order of the stages.
 Status verify_no_circle(const std::vector<DeviceId>& ranks, const OpsOfRank& ops);
 
-}  // namespace braid
+}  // namespace braid::inline program

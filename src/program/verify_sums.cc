@@ -161,4 +161,4 @@ Status verify_sums(const CallFrame& frame, const Expansion& own, int32_t minibat
   return GradientSums(frame, own, minibatch).verify();
 }
 
-}  // namespace braid
+}  // namespace braid::inline program

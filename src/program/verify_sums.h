@@ -18,4 +18,4 @@ bool uses(const OpBody& body, const TensorKind& kind, const Interval& layers);
 const OpGroup* inside_over(const Expansion& e, const std::vector<InsideOp>& inside, OpKind op,
                            const TensorKind& kind);
 
-}  // namespace braid
+}  // namespace braid::inline program

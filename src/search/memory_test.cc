@@ -162,7 +162,7 @@ TEST(PlanMemory, ReservedCachesAreHeldWhole) {
     return peaks_of(problem, plan);
   };
   const int64_t few = 64 * 1024, many = 256 * 1024;
-  const double cache = kv_bytes_per_token(problem.models.at("actor").size, 2) * (many - few);
+  const double cache = kv_bytes_per_token(problem.models.at("actor").spec, 2) * (many - few);
   EXPECT_EQ(peaks_with(false, few).evaluated, peaks_with(false, many).evaluated);
   const Peaks small = peaks_with(true, few), large = peaks_with(true, many);
   EXPECT_NEAR(large.simulator.peak_bytes - small.simulator.peak_bytes, cache, 0.1 * kGib);

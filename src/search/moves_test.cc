@@ -17,7 +17,7 @@ namespace {
 // Seconds of the busiest direction of a link when the messages of a move are sent.
 double busiest_link_s(const PlanningProblem& problem, const ParamLayout& from,
                       const ParamLayout& to, const Efficiency& efficiency) {
-  const ModelSize& model = model_of(problem, RoleId{"actor"}).size;
+  const ModelSize& model = model_of(problem, RoleId{"actor"}).spec;
   std::map<std::tuple<int32_t, bool, LinkKind>, double> load;
   double most = 0;
   for (const Message& message :

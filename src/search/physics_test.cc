@@ -33,7 +33,7 @@ void twice_the_nodes(PlanningProblem& p) {
 void smaller(PlanningProblem& p, bool policies) {
   for (auto& [role, model] : p.models)
     if ((role == "actor" || role == "reference") == policies)
-      model.size = *find_model("llama3.2-1b");
+      model.spec = {*find_model("llama3.2-1b")};
 }
 
 const std::vector<Better>& betters() {

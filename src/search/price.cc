@@ -78,8 +78,8 @@ Result<CallPrice> CallPricer::new_price(const Call& call, const DeviceMesh& mesh
   const MeshShape shape = shape_of(problem_->cluster, mesh);
   const bool generates = call.kind == CallKind::kGenerate;
   const RoleModel& model = model_of(*problem_, call.role);
-  if (strategy.pp > model.size.layers)
-    return invalid_input(cat("pp ", strategy.pp, " exceeds the ", model.size.layers, " layers"));
+  if (strategy.pp > model.spec.layers)
+    return invalid_input(cat("pp ", strategy.pp, " exceeds the ", model.spec.layers, " layers"));
   const CallPlan plan{call.name, mesh, strategy};
   const CallCost cost = this->cost(call, plan, shape);
   if (generates) BRAID_TRY(check_serving(cost, shape.smallest()));
@@ -102,7 +102,7 @@ Status CallPricer::check_serving(const CallCost& cost, const GpuSpec& gpu) const
   layout.weight_bytes = widths.weight;
   layout.kv_bytes = widths.cache;
   const Workload& load = problem_->workload;
-  if (kv_capacity_tokens(model.size, layout, gpu) >=
+  if (kv_capacity_tokens(model.spec, layout, gpu) >=
       mean_tokens(load.prompt) + mean_tokens(load.response))
     return ok_status();
   return {Code::kInfeasible,

@@ -58,9 +58,9 @@ int role_index(PlanSpace& space, const PlanningProblem& problem, const RoleId& r
   const RoleModel& model = model_of(problem, role);
   const RoleSpec* spec = find_role(problem.graph, role);
   const double bytes = precision_bytes(model.precision) *
-                       (model.trainable.lora ? trainable_fraction(model.size, model.trainable) : 1);
-  added.layers = model.size.layers;
-  for (const TensorKind& kind : tensor_kinds(model.size, spec)) {
+                       (model.trainable.lora ? trainable_fraction(model.spec, model.trainable) : 1);
+  added.layers = model.spec.layers;
+  for (const TensorKind& kind : tensor_kinds(model.spec, spec)) {
     const double moved = bytes * static_cast<double>(kind.elements);
     const auto layers = static_cast<double>(kind.layer_end - kind.layer_begin);
     added.layer_bytes += moved * layers / static_cast<double>(added.layers);

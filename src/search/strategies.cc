@@ -88,7 +88,7 @@ void add_train(const View& view, const Strategy& base, std::vector<Strategy>* ou
 std::vector<Strategy> strategies_of(const PlanningProblem& problem, const Call& call, int devices,
                                     int per_node) {
   const bool trains = call.kind == CallKind::kTrainStep;
-  const View view{call, model_of(problem, call.role).size,
+  const View view{call, model_of(problem, call.role).spec,
                   trains ? minibatch_samples(problem) : call_samples(problem, call)};
   std::vector<Strategy> out;
   for (const int64_t tp : divisors(std::min(devices, per_node))) {

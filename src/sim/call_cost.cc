@@ -113,7 +113,7 @@ MicroBatch CallCost::micro_batch(const std::vector<PackedLength>& lengths) const
   MicroBatch batch;
   double weighted = 0;
   const auto attended = [&](double tokens) {
-    return tokens * mean_causal_context(model_->size, tokens);
+    return tokens * mean_causal_context(model_->spec, tokens);
   };
   for (const PackedLength& length : lengths) {
     const auto tokens = static_cast<double>(length.tokens),
@@ -255,7 +255,7 @@ PassPrices CallCost::pass_prices(const MicroBatch& batch) const {
 }
 
 PassPrices CallCost::prices_on(const DeviceModel& device, const MicroBatch& batch) const {
-  const ModelSize& m = model_->size;
+  const ModelSize& m = model_->spec;
   const Efficiency& e = device.efficiency;
   const double lora = model_->trainable.lora ? e.lora_factor : 1;
   const OpBody& body = any_body();
@@ -301,7 +301,7 @@ double CallCost::with_gathers(double compute_s, double exchange_s) const {
 }
 
 double CallCost::compute_s(const PassPrices& prices, const OpBody& body, bool forward) const {
-  const ModelSize& m = model_->size;
+  const ModelSize& m = model_->spec;
   const int64_t dense_layers = m.layers - moe_layers(m);
   const auto dense = static_cast<double>(
       std::max<int64_t>(0, std::min(body.layers.end, dense_layers) - body.layers.begin));
@@ -331,7 +331,7 @@ double CallCost::pass_s(const PassPrices& prices, const Expansion& e, const OpBo
 }
 
 double CallCost::stage_bytes(const MicroBatch& batch) const {
-  return batch.tokens * static_cast<double>(model_->size.hidden) * widths_.activation /
+  return batch.tokens * static_cast<double>(model_->spec.hidden) * widths_.activation /
          (any_body().sequence_sharded ? any_body().shards : 1);
 }
 
@@ -448,7 +448,7 @@ double CallCost::rounds_s(const RoundGroup& group) const {
 }
 
 double CallCost::rounds_on_s(const DeviceModel& device, const RoundGroup& group) const {
-  const ModelSize& m = model_->size;
+  const ModelSize& m = model_->spec;
   const Efficiency& e = device.efficiency;
   const double stages = any_body().stages;
   double rows = static_cast<double>(group.decoding);
@@ -518,7 +518,7 @@ double CallCost::draw_s(const DeviceModel& device, double rows) const {
 
 double CallCost::activation_bytes(const MicroBatch& batch, int part) const {
   const Efficiency& e = device_.efficiency;
-  const ModelSize& m = model_->size;
+  const ModelSize& m = model_->spec;
   const OpBody& body = body_of(part);
   const LayerKind kind = m.experts > 0 ? LayerKind::kMoe : LayerKind::kDense;
   const double layer =
@@ -533,7 +533,7 @@ double CallCost::activation_bytes(const MicroBatch& batch, int part) const {
 
 double CallCost::working_bytes(const MicroBatch& batch) const {
   const Efficiency& e = device_.efficiency;
-  const ModelSize& m = model_->size;
+  const ModelSize& m = model_->spec;
   const OpBody& body = any_body();
   const LayerKind kind = m.experts > 0 ? LayerKind::kMoe : LayerKind::kDense;
   const double layer =
@@ -547,7 +547,7 @@ double CallCost::logit_bytes(const MicroBatch& batch) const {
   if (scalar_head_) return 0;
   const Efficiency& e = device_.efficiency;
   const double tokens = std::min(batch.tokens, kHeadChunkTokens);
-  const double entries = static_cast<double>(model_->size.vocab) / any_body().shards;
+  const double entries = static_cast<double>(model_->spec.vocab) / any_body().shards;
   // What a profile measured of the head comes while no layer is worked on.
   if (e.mem_logit_bytes <= 0)
     return std::max(0.0, entries * e.mem_head_bytes - working_bytes(batch));
@@ -566,7 +566,7 @@ double CallCost::gathered_bytes(int stage) const {
   for (const TensorKind& kind : kinds_) {
     const auto elements =
         static_cast<double>(kind.elements) / (kind.routed ? any_body().expert_parts : 1);
-    if (kind.layer_end == model_->size.layers) block += elements;
+    if (kind.layer_end == model_->spec.layers) block += elements;
     const bool end =
         (kind.first && e.bodies.front().embedding) || (kind.last && e.bodies.back().head);
     if (end) ends += elements;
@@ -591,17 +591,17 @@ double CallCost::packed_bytes(size_t mesh_index, bool several_passes) const {
 }
 
 double CallCost::weight_bytes(size_t mesh_index) const {
-  return held_parameters(kinds_, layout_, model_->size.layers, mesh_index) * widths_.weight;
+  return held_parameters(kinds_, layout_, model_->spec.layers, mesh_index) * widths_.weight;
 }
 
 double CallCost::cache_bytes_per_token() const {
-  const ModelSize& m = model_->size;
+  const ModelSize& m = model_->spec;
   const auto parts = static_cast<double>(kv_cache_parts(m, any_body().shards) * any_body().stages);
   return kv_bytes_per_token(m, widths_.cache) / parts;
 }
 
 double CallCost::prefill_bytes(double tokens) const {
-  const ModelSize& m = model_->size;
+  const ModelSize& m = model_->spec;
   const double width =
       3.0 * static_cast<double>(m.intermediate) + 4.0 * static_cast<double>(m.hidden);
   return device_.efficiency.mem_prefill_factor * tokens * widths_.activation * width /

@@ -38,7 +38,7 @@ struct CopyCase {
     return most;
   }
 
-  const ModelSize& model() const { return problem.models.at("actor").size; }
+  const ModelSize& model() const { return problem.models.at("actor").spec; }
   double whole_bytes() const { return kHalfBytes * static_cast<double>(total_params(model())); }
   double home_bytes(int device) {
     const ParamLayout home = param_layout({{DeviceId{0}, DeviceId{1}}}, training());

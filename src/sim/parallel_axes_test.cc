@@ -81,7 +81,7 @@ TEST(ExpertParallel, CutsRoutedExpertsOnly) {
   const double together = cost_of(problem, with_update(problem, whole)).weight_bytes(0);
   const double apart = cost_of(problem, with_update(problem, spread)).weight_bytes(0);
   const double alone = cost_of(problem, with_update(problem, narrow)).weight_bytes(0);
-  const ModelSize& size = model_of(problem, RoleId{"actor"}).size;
+  const ModelSize& size = model_of(problem, RoleId{"actor"}).spec;
   const double routed = 2 * static_cast<double>(routed_expert_params(size));
   EXPECT_NEAR(together - apart, routed / 2 - routed / 16, 1e-3 * routed);
   EXPECT_NEAR(alone - apart, routed / 8 - routed / 16, 1e-3 * routed);

@@ -123,14 +123,14 @@ TEST(ProfiledCall, RoundsTakeWhatDrawsSend) {
                           const std::string& engine = "braid") {
     return round_s(tp, pp, gather_s, reduce_s, tell_s, engine) - round_s(tp, pp, 0, 0, 0, engine);
   };
-  ASSERT_GE(problem.models.at("actor").size.vocab / 4, kFewestShared);
+  ASSERT_GE(problem.models.at("actor").spec.vocab / 4, kFewestShared);
   // The sums of layers are not those of a profile, which has no decode steps.
   EXPECT_NEAR(more_s(2, 1, 1, 0, 0), 3 * 3, 1e-9);
   EXPECT_NEAR(more_s(4, 1, 0, 1, 0), 3, 1e-9);
   EXPECT_NEAR(more_s(2, 2, 0, 0, 1), 3, 1e-9);
   EXPECT_EQ(more_s(1, 1, 1, 1, 1), 0);
   EXPECT_EQ(more_s(2, 1, 1, 1, 1, "vllm"), 0);
-  problem.models.at("actor").size.vocab = 2000;
+  problem.models.at("actor").spec.vocab = 2000;
   EXPECT_NEAR(more_s(2, 1, 1, 0, 0), 3, 1e-9);
   EXPECT_EQ(more_s(2, 1, 0, 1, 0), 0);
 }
@@ -169,7 +169,7 @@ TEST(ProfiledCall, MemoryOfTheOwnEngine) {
   };
   Calibration calibration = committed_calibration();
   const double weights =
-      2.0 * static_cast<double>(total_params(problem.models.at("reference").size));
+      2.0 * static_cast<double>(total_params(problem.models.at("reference").spec));
   const double resident = peak(calibration);
   problem.maps_frozen = true;
   EXPECT_NEAR(resident - peak(calibration), weights, 0.1 * weights);  // with the reserve

@@ -302,7 +302,7 @@ TEST(CallCost, GathersWhatTheClosedFormCounts) {
   TrainStepWork work;
   work.seq_len = 512, work.global_batch = 8;
   const MemoryParts parts =
-      train_memory(cost.model().size, layout, work, {}, cost.device().efficiency);
+      train_memory(cost.model().spec, layout, work, {}, cost.device().efficiency);
   EXPECT_NEAR(cost.gathered_bytes(0) / parts.gathered, 1, 1e-3);
 }
 

@@ -80,11 +80,11 @@ double StepPrices::moved_bytes(const Instruction& move, DeviceId device) const {
   const RoleSpec* spec = find_role(program_.graph, state.role);
   const GridPosition at = position_in(layout, *index);
   double moved = 0, held = 0;
-  for (const TensorKind& kind : tensor_kinds(model.size, spec)) {
+  for (const TensorKind& kind : tensor_kinds(model.spec, spec)) {
     const auto elements = static_cast<double>(held_elements(kind, layout, at).size());
     const bool end = kind.layer_begin == kind.layer_end;
-    const int64_t beside = kind.first ? 0 : model.size.layers - 1;  // of an end of the model
-    for (const Interval& run : held_layers(kind, layout, model.size.layers, at.stage)) {
+    const int64_t beside = kind.first ? 0 : model.spec.layers - 1;  // of an end of the model
+    for (const Interval& run : held_layers(kind, layout, model.spec.layers, at.stage)) {
       held += elements * static_cast<double>(run.size());
       const Interval found = end ? Interval{beside, beside + 1} : run;
       const int64_t common =
@@ -102,9 +102,9 @@ double StepPrices::copy_bytes(int32_t index, DeviceId device) const {
   const RoleModel& model = model_of(problem_, copy.role);
   if (copy.home) return state_bytes({copy.role, false}, device);
   const RoleSpec* spec = find_role(program_.graph, copy.role);
-  const auto kinds = tensor_kinds(model.size, spec);
+  const auto kinds = tensor_kinds(model.spec, spec);
   const WeightCopy& home = program_.copies[home_copy(copy.role)];
-  const int64_t layers = model.size.layers;
+  const int64_t layers = model.spec.layers;
   int64_t elements = elements_of(held_parts(kinds, layers, copy.layout, *place));
   if (!stays_resident(copy, problem_) && lends_memory(program_, home, copy))
     elements -= elements_of(alike_parts(kinds, layers, home.layout, copy.layout, device));

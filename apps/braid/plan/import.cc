@@ -232,7 +232,7 @@ Json keys_json(const KeyReport& keys) {
 
 Json problem_json(const PlanningProblem& problem) {
   Json models, nodes = Json::array();
-  for (const auto& [role, model] : problem.models) models[role] = model.size.name;
+  for (const auto& [role, model] : problem.models) models[role] = model.spec.name;
   for (const Node& node : problem.cluster.nodes) nodes.push_back(node.devices);
   const Workload& work = problem.workload;
   return {{"graph", problem.graph.name},

@@ -43,7 +43,7 @@ int legal_tp(const ModelSize& model, int64_t devices, int64_t wanted) {
 }
 
 int serving_tp(const PlanningProblem& problem, const Call& call, const DeviceMesh& mesh) {
-  const ModelSize& size = model_of(problem, call.role).size;
+  const ModelSize& size = model_of(problem, call.role).spec;
   const double bytes = 2.0 * static_cast<double>(total_params(size));
   const int node = node_size(problem, mesh);
   const auto devices = static_cast<int64_t>(mesh.devices.size());
@@ -55,7 +55,7 @@ int serving_tp(const PlanningProblem& problem, const Call& call, const DeviceMes
 
 Result<Strategy> fill(const PlanningProblem& problem, const Call& call, const DeviceMesh& mesh,
                       Sizes wanted) {
-  const ModelSize& size = model_of(problem, call.role).size;
+  const ModelSize& size = model_of(problem, call.role).spec;
   const auto devices = static_cast<int64_t>(mesh.devices.size());
   const int64_t batch = batch_of(problem, call);
   const int64_t tp = legal_tp(size, devices, wanted.tp);

@@ -10,7 +10,7 @@ namespace {
 // The smallest pipeline that lets 16-bit weights and gradients and the sharded Adam state take at
 // most 60 % of a device (Megatron's distributed optimizer).
 int training_pp(const PlanningProblem& problem, const Call& call, const DeviceMesh& mesh, int tp) {
-  const double params = static_cast<double>(total_params(model_of(problem, call.role).size));
+  const double params = static_cast<double>(total_params(model_of(problem, call.role).spec));
   const auto devices = static_cast<int64_t>(mesh.devices.size());
   const double limit = 0.6 * layouts::device_bytes(problem, mesh);
   for (const int64_t pp : divisors(devices / tp)) {
@@ -25,7 +25,7 @@ Result<Strategy> strategy_of(const PlanningProblem& problem, const Call& call,
   if (call.kind == CallKind::kGenerate)
     return layouts::fill(problem, call, mesh, {layouts::serving_tp(problem, call, mesh), 1});
   const int node = layouts::node_size(problem, mesh);
-  const int tp = layouts::legal_tp(model_of(problem, call.role).size,
+  const int tp = layouts::legal_tp(model_of(problem, call.role).spec,
                                    static_cast<int64_t>(mesh.devices.size()), node);
   BRAID_ASSIGN(Strategy s,
                layouts::fill(problem, call, mesh, {tp, training_pp(problem, call, mesh, tp)}));

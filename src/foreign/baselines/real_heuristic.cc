@@ -38,7 +38,7 @@ Halves divide(const PlanningProblem& problem, double left_share) {
 }
 
 double params(const PlanningProblem& problem, const char* role) {
-  return static_cast<double>(total_params(model_of(problem, RoleId{role}).size));
+  return static_cast<double>(total_params(model_of(problem, RoleId{role}).spec));
 }
 
 DeviceMesh mesh_of(const PlanningProblem& problem, const Call& call) {

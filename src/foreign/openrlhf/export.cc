@@ -180,7 +180,7 @@ void export_estimator(Exporter& e) {
 void export_models(Exporter& e) {
   const auto name_of = [&](const char* role) {
     const auto found = e.problem.models.find(role);
-    return found == e.problem.models.end() ? std::string() : found->second.size.name;
+    return found == e.problem.models.end() ? std::string() : found->second.spec.name;
   };
   export_estimator(e);
   if (changes(e.problem.graph, RoleId{"reference"})) e.lose("reference.sync_every");

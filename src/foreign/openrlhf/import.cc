@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <map>
 #include <tuple>
+#include <utility>
 
 #include "base/text.h"
 #include "foreign/openrlhf/openrlhf.h"
@@ -47,7 +48,8 @@ Status add_models(const S& s, const ImportOptions& options, PlanningProblem* pro
     if (role == "critic" && !s.critic_pretrain.empty())
       key = "critic_pretrain", path = s.critic_pretrain;
     RoleModel model;
-    BRAID_ASSIGN(model.size, foreign::model_of_path(key, path, options, notes));
+    BRAID_ASSIGN(ModelSize size, foreign::model_of_path(key, path, options, notes));
+    model.spec = {std::move(size)};
     if (spec.trained && s.lora_rank > 0) model.trainable = {true, s.lora_rank};
     if (role == "reference" && s.lora_rank > 0) model.shares_weights_with = "actor";
     problem->models[role] = model;

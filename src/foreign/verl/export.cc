@@ -119,7 +119,7 @@ void export_role(Exporter& e, const std::string& role, VerlWorker* worker) {
   worker->layout().offload_optimizer = from.optimizer == Residency::kHost;
   if (from.prefetch) e.lose(cat("role ", role, ": prefetch from the host"));
   const auto found = e.problem.models.find(role);
-  if (found != e.problem.models.end()) worker->path = found->second.size.name;
+  if (found != e.problem.models.end()) worker->path = found->second.spec.name;
 }
 
 void export_workload(Exporter& e) {

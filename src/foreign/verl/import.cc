@@ -1,6 +1,7 @@
 // From verl's settings to a planning problem and the plan that verl executes: worker groups on all
 // of the trainer's devices, engines and models of their own where the job gives them devices.
 #include <algorithm>
+#include <utility>
 
 #include "base/text.h"
 #include "foreign/verl/verl.h"
@@ -34,7 +35,8 @@ Status add_models(const VerlSettings& s, const ImportOptions& options, PlanningP
     const std::string& role = spec.role.value;
     RoleModel model;
     const auto [key, path] = model_path(s, role);
-    BRAID_ASSIGN(model.size, foreign::model_of_path(key, path, options, notes));
+    BRAID_ASSIGN(ModelSize size, foreign::model_of_path(key, path, options, notes));
+    model.spec = {std::move(size)};
     if (role == "actor" && rank > 0) model.trainable = {true, rank};
     if (role == "reference" && rank > 0) model.shares_weights_with = "actor";
     problem->models[role] = model;
@@ -93,7 +95,7 @@ Strategy generate_strategy(const VerlSettings& s, const PlanningProblem& problem
   strategy.tp = static_cast<int>(engine.tp);
   strategy.pp = static_cast<int>(engine.pp);
   strategy.dp = static_cast<int>(devices / std::max<int64_t>(1, engine.tp * engine.pp));
-  if (model_of(problem, call.role).size.experts > 0 && engine.ep > 1) {
+  if (model_of(problem, call.role).spec.experts > 0 && engine.ep > 1) {
     strategy.ep = static_cast<int>(engine.ep);
     strategy.expert_tp = static_cast<int>(std::max<int64_t>(1, engine.expert_tp));
     if (expert_tp(strategy) == strategy.tp) strategy.expert_tp = 0;
@@ -125,7 +127,7 @@ Strategy served_strategy(const VerlEngine& engine, const PlanningProblem& proble
   Strategy strategy;
   strategy.tp = static_cast<int>(engine.tp);
   strategy.dp = static_cast<int>(std::max<int64_t>(1, devices / std::max<int64_t>(1, engine.tp)));
-  if (model_of(problem, call.role).size.experts > 0 && engine.ep > 1) {
+  if (model_of(problem, call.role).spec.experts > 0 && engine.ep > 1) {
     strategy.ep = static_cast<int>(engine.ep);
     strategy.expert_tp = strategy.tp > 1 ? 1 : 0;
   }

@@ -118,7 +118,7 @@ Strategy verl_worker_strategy(const VerlWorker& worker, const PlanningProblem& p
                               const Call& call, int64_t devices) {
   const bool trains = call.kind == CallKind::kTrainStep;
   const VerlLayout& layout = worker.layout();
-  const ModelSize& size = model_of(problem, call.role).size;
+  const ModelSize& size = model_of(problem, call.role).spec;
   Strategy s;
   s.tp = as_size(layout.tp), s.pp = as_size(layout.pp), s.cp = as_size(layout.cp);
   if (size.experts > 0) s.ep = as_size(layout.ep), s.expert_tp = as_size(layout.expert_tp);
