@@ -57,4 +57,4 @@ void TransferWatch::note(const TransferKind& kind) {
     ++(*watch->counts_)[kind];
 }
 
-}  // namespace braid
+}  // namespace braid::inline comm

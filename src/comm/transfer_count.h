@@ -60,4 +60,4 @@ class TransferWatch {
   TransferWatch* before_;
 };
 
-}  // namespace braid
+}  // namespace braid::inline comm

@@ -180,13 +180,9 @@ Result<Json> World::differences_from(const std::string& place, const Claims& cla
   return differences_between(claims, published[1].get<Claims>(), published[0], both);
 }
 
-// Of all ranks: "=" or the message. Ranks that differ alike are named together.
+// The message of ranks that differ. Those that differ alike are named together.
 Result<std::string> World::verdict(const std::string& prefix, const std::string& remedy) {
   const std::vector<int64_t> all = ranks_below(world_size());
-  const PositionBoard::Waiting waiting(board_, "what the other ranks say of themselves");
-  BRAID_TRY(await_ranks(prefix, all, "agreement before the first step", options_.deadline_s));
-  BRAID_ASSIGN(const int64_t differ, store_->add(cat(prefix, kDiffer), 0));
-  if (differ == 0) return std::string("=");
   std::map<Json, std::vector<int64_t>> found;
   std::vector<std::string> keys;
   for (const int64_t rank : all) keys.push_back(cat(prefix, kDiffer, rank));
@@ -216,16 +212,23 @@ Status World::conclude(const std::string& point, const Json& differences,
     BRAID_TRY(store_->add(cat(prefix, kDiffer), 1).status());
   }
   BRAID_TRY(arrive(prefix, world_size()));
+  {
+    const PositionBoard::Waiting waiting(board_, "what the other ranks say of themselves");
+    BRAID_TRY(await_ranks(prefix, ranks_below(world_size()), "agreement before the first step",
+                          options_.deadline_s));
+  }
+  BRAID_ASSIGN(const int64_t differ, store_->add(cat(prefix, kDiffer), 0));
+  if (differ == 0) return ok_status();
+  refused_ = true;
+  // One rank reads what all say.
   std::string said;
   if (global_rank() == 0) {
     BRAID_ASSIGN(said, verdict(prefix, remedy));
     BRAID_TRY(store_->set(cat(prefix, "verdict"), said));
   } else {
-    const PositionBoard::Waiting waiting(board_, "what the ranks agree on", kFirst);
+    const PositionBoard::Waiting waiting(board_, "what the ranks do not agree on", kFirst);
     BRAID_ASSIGN(said, store_->wait(cat(prefix, "verdict"), options_.deadline_s).at(prefix));
   }
-  if (said == "=") return ok_status();
-  refused_ = true;
   // The store goes with rank 0: it stays until the others have read why.
   BRAID_TRY(arrive(ends, world_size()));
   if (global_rank() == 0)

@@ -41,18 +41,18 @@ EmulatedFields::EmulatedFields(const Program& program, const StepPrices& prices,
       store_(store_of(program.graph, prices.lengths())),
       exchange_(&everyone, store_, this),
       account_(program, *this, exchange_, steps_ahead) {
-  begin(&account_, &exchange_);
+  begin();
 }
 
 // What was made in an earlier step is there, where it was made.
-void EmulatedFields::begin(FieldAccount* account, FieldExchange* exchange) const {
-  account->begin();
+void EmulatedFields::begin() {
+  account_.begin();
   for (size_t i = 0; i < program_.graph.calls.size(); ++i) {
     const Call& call = program_.graph.calls[i];
     if (call.kind == CallKind::kFetch || call.steps_ahead <= steps_ahead_) continue;
     const auto rows = prices_.written_rows(CallId{static_cast<int32_t>(i)}, SamplePart::kAll);
     for (const Field& field : call.writes)
-      exchange->holdings().note(field.name, rows, store_.size());
+      exchange_.holdings().note(field.name, rows, store_.size());
   }
 }
 
@@ -68,22 +68,20 @@ bool EmulatedFields::sends_values(const Exchange& shared) const {
 }
 
 std::vector<int64_t> EmulatedFields::transfers() {
-  FieldExchange exchange(exchange_.everyone(), store_, this);
-  FieldAccount account(program_, *this, exchange, steps_ahead_);
-  begin(&account, &exchange);
   std::vector<int64_t> out(program_.exchanges.size(), 0);
   for (size_t i = 0; i < out.size(); ++i) {
     const Exchange& each = program_.exchanges[i];
     const auto entry = static_cast<int32_t>(i);
     if (!has_samples_of(each)) continue;
     if (!each.shared()) {
-      out[i] = count_of(account.transfers(entry, 0));
+      out[i] = count_of(account_.transfers(entry, 0));
       continue;
     }
-    account.note_shared(entry, 0);
-    if (sends_values(each)) out[i] = count_of(account.transfers(entry, 0));
-    for (const std::string& field : each.fields) exchange.note_everywhere(field);
+    account_.note_shared(entry, 0);
+    if (sends_values(each)) out[i] = count_of(account_.transfers(entry, 0));
+    for (const std::string& field : each.fields) exchange_.note_everywhere(field);
   }
+  begin();  // as before the first one
   return out;
 }
 

@@ -25,6 +25,7 @@ class EmulatedFields : private FieldContents, private RowsByRank {
                  int64_t steps_ahead, Misplaced misplaced);
 
   // How many messages and collectives of this rank each exchange and share consists of, [entry].
+  // REQUIRES: none has begun.
   std::vector<int64_t> transfers();
 
   // Begins an exchange that this rank has come to at that time; what comes to it.
@@ -38,7 +39,7 @@ class EmulatedFields : private FieldContents, private RowsByRank {
   Status end_step() { return exchange_.end_step(); }
 
  private:
-  void begin(FieldAccount* account, FieldExchange* exchange) const;
+  void begin();
   bool has_samples_of(const Exchange& exchange) const;
   bool sends_values(const Exchange& shared) const;
   int64_t identity(int32_t entry, const Field& field, const Rows& rows) const;

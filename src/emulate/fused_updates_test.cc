@@ -136,4 +136,4 @@ FULL_RANK_TEST(FusedUpdates, KeepTheirOrderUnderJitter, 8) {
 }
 
 }  // namespace
-}  // namespace braid
+}  // namespace braid::inline emulate
