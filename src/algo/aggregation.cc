@@ -64,4 +64,4 @@ at::Tensor sample_sums(const at::Tensor& values_R, const std::vector<int64_t>& r
   return at::index_add(none_S, 0, sample_R, values_R);
 }
 
-}  // namespace braid
+}  // namespace braid::inline algo

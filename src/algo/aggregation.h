@@ -32,4 +32,4 @@ at::Tensor sample_mean_per_token(const at::Tensor& values_R,
 // For each sample the sum over its tokens [S]. Differentiable.
 at::Tensor sample_sums(const at::Tensor& values_R, const std::vector<int64_t>& response_lens);
 
-}  // namespace braid
+}  // namespace braid::inline algo

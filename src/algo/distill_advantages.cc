@@ -26,4 +26,4 @@ Result<ComputeResult> distill_advantages(const AlgoBatch& batch, const Algorithm
   return result;
 }
 
-}  // namespace braid
+}  // namespace braid::inline algo

@@ -112,4 +112,4 @@ Result<ComputeResult> kto_baseline(const AlgoBatch&, const AlgorithmOptions&, Al
 Result<LossResult> kto_loss(const ModelOutputs&, const AlgoBatch&, const Denominators&,
                             const AlgorithmOptions&);
 
-}  // namespace braid
+}  // namespace braid::inline algo

@@ -61,4 +61,4 @@ Result<LossResult> kto_loss(const ModelOutputs& outputs, const AlgoBatch& batch,
   return result;
 }
 
-}  // namespace braid
+}  // namespace braid::inline algo

@@ -314,4 +314,4 @@ Result<ComputeFn> own_advantages(const std::string& path) {
   });
 }
 
-}  // namespace braid
+}  // namespace braid::inline algo

@@ -36,4 +36,4 @@ Result<ComputeFn> own_advantages(const std::string& path);
 // and the same for the same samples.
 Status check_own_advantages(const std::string& path, const OwnAdvantagesEntry& entry);
 
-}  // namespace braid
+}  // namespace braid::inline algo

@@ -66,7 +66,7 @@ struct OwnAdvantagesEntry {
   OwnAdvantages (*advantages)(const OwnAdvantagesInput&) = nullptr;
 };
 
-}  // namespace braid
+}  // namespace braid::inline algo
 
 // Once in a file: the function that algorithm.loss, and that algorithm.advantages, means by it.
 #define BRAID_LOSS(function) \

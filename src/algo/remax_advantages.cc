@@ -22,4 +22,4 @@ Result<ComputeResult> remax_advantages(const AlgoBatch& batch, const AlgorithmOp
   return result;
 }
 
-}  // namespace braid
+}  // namespace braid::inline algo

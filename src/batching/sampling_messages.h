@@ -41,4 +41,4 @@ inline int64_t sum_numbers(const SamplingNeeds& needs) {
   return kSumNumbers + 2 * needs.candidates;
 }
 
-}  // namespace braid
+}  // namespace braid::inline batching

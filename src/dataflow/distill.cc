@@ -27,4 +27,4 @@ Graph distill_graph(const AlgorithmOptions& options) {
   return graph;
 }
 
-}  // namespace braid
+}  // namespace braid::inline dataflow

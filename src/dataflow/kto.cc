@@ -48,4 +48,4 @@ Graph kto_graph(const AlgorithmOptions&) {
   return graph;
 }
 
-}  // namespace braid
+}  // namespace braid::inline dataflow

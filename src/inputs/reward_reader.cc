@@ -146,4 +146,4 @@ Result<std::vector<RewardSample>> as_read(const std::optional<RewardReader>& rea
   return samples;
 }
 
-}  // namespace braid
+}  // namespace braid::inline inputs

@@ -61,4 +61,4 @@ Status check_reward_texts(const RewardReaders& readers, const DataSet& data);
 Result<std::vector<RewardSample>> as_read(const std::optional<RewardReader>& reader,
                                           std::vector<RewardSample> samples);
 
-}  // namespace braid
+}  // namespace braid::inline inputs

@@ -82,4 +82,4 @@ Result<bool> finds_memory(const PassNeeds& needs, const Partition& partition, co
   return finds_bytes(declared, device, group);
 }
 
-}  // namespace braid
+}  // namespace braid::inline passes

@@ -310,4 +310,4 @@ Status Rehearsal::update(const Call& call) {
   return ok_status();
 }
 
-}  // namespace braid
+}  // namespace braid::inline passes

@@ -43,4 +43,4 @@ void TransferCheck::expect(const OpGroup& group, OpKind kind, int64_t bytes, int
                 times);
 }
 
-}  // namespace braid
+}  // namespace braid::inline passes

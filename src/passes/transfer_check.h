@@ -48,4 +48,4 @@ class TransferCheck {
 void add_listed(const std::vector<ListedTransfer>& listed, const Expansion& ops, const Op& op,
                 bool beside, TransferCounts* counts);
 
-}  // namespace braid
+}  // namespace braid::inline passes

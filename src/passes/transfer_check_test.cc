@@ -132,4 +132,4 @@ RANK_TEST(TransferCheck, FourTensorParallelRanksSendWhatIsListed, 4) {
 }
 
 }  // namespace
-}  // namespace braid
+}  // namespace braid::inline passes

@@ -99,4 +99,4 @@ Status write_run_page(const std::string& folder) {
   return write_file_atomic(join_path(folder, kRunPageName), run_page({run}, {}));
 }
 
-}  // namespace braid
+}  // namespace braid::inline report

@@ -23,4 +23,4 @@ Status write_run_page(const std::string& folder);
 
 std::string run_page(const std::vector<RunRecord>& runs, const RunPageOptions& options);
 
-}  // namespace braid
+}  // namespace braid::inline report

@@ -232,4 +232,4 @@ TEST(RunPage, TextOfSamplesCannotLeaveTheScript) {
 }
 
 }  // namespace
-}  // namespace braid
+}  // namespace braid::inline report

@@ -330,4 +330,4 @@ std::vector<FindingLimit> finding_limits() {
        cat(format_double(kFarOff), " or above")}};
 }
 
-}  // namespace braid
+}  // namespace braid::inline report

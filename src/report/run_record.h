@@ -57,4 +57,4 @@ struct FindingLimit {
 };
 std::vector<FindingLimit> finding_limits();
 
-}  // namespace braid
+}  // namespace braid::inline report

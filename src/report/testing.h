@@ -19,4 +19,4 @@ inline std::string fresh_folder(const char* name) {
   return folder;
 }
 
-}  // namespace braid
+}  // namespace braid::inline report

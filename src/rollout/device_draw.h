@@ -20,4 +20,4 @@ bool draws_on_device(const std::vector<DrawRow>& rows);
 std::vector<Result<SampledToken>> draw_on_device(const std::vector<DrawRow>& rows,
                                                  const at::Tensor& logits_RV);
 
-}  // namespace braid
+}  // namespace braid::inline rollout

@@ -32,4 +32,4 @@ Result<SampledToken> sample_token(float* logits, int64_t vocab, const SamplingOp
 // Why a row cannot be drawn from whose largest logit, or NaN, is not finite.
 Status no_distribution(float top);
 
-}  // namespace braid
+}  // namespace braid::inline rollout

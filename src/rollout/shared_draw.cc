@@ -411,4 +411,4 @@ void SharedDraw::gather(const at::Tensor& logits) {
         sample_token(data + i * vocab_, vocab_, options(rows[i]), rows_[rows[i]].context);
 }
 
-}  // namespace braid
+}  // namespace braid::inline rollout

@@ -91,4 +91,4 @@ class SharedDraw {
   bool ran_out_ = false;
 };
 
-}  // namespace braid
+}  // namespace braid::inline rollout

@@ -246,4 +246,4 @@ RANK_TEST(SharedDraw, TellsWhatItListsOfARow, 2) {
 }
 
 }  // namespace
-}  // namespace braid
+}  // namespace braid::inline rollout

@@ -110,4 +110,4 @@ std::vector<WeighedToken> heaviest(const float* weights, int64_t begin, int64_t 
   return out;
 }
 
-}  // namespace braid
+}  // namespace braid::inline rollout

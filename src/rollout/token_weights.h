@@ -62,4 +62,4 @@ struct WeighedToken {
 std::vector<WeighedToken> heaviest(const float* weights, int64_t begin, int64_t count,
                                    int64_t most);
 
-}  // namespace braid
+}  // namespace braid::inline rollout

@@ -129,4 +129,4 @@ Status check_shared_tokenizers(const Config& config, const Graph& graph,
   return ok_status();
 }
 
-}  // namespace braid::inline session
+}  // namespace braid::inline weights

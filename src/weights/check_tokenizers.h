@@ -27,4 +27,4 @@ Result<std::optional<Tokenizer>> configured_tokenizer(const Config& config);
 // The same of reward models alone, with that tokenizer.
 Status check_reward_tokenizers(const Config& config, std::vector<std::string>* notes);
 
-}  // namespace braid::inline session
+}  // namespace braid::inline weights

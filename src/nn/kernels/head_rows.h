@@ -34,4 +34,4 @@ HeadGradients head_backward(const HeadBackwardInputs& in);
 void save_head_options(const HeadOptions& options, torch::autograd::AutogradContext* context);
 HeadOptions saved_head_options(const torch::autograd::AutogradContext& context);
 
-}  // namespace braid
+}  // namespace braid::inline nn
