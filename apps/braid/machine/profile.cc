@@ -1,11 +1,6 @@
 // braid profile: measures layers, heads, optimizer, memory and communication of a device with
 // the code that trains and samples, and writes a profile for the planner.
 #include <ATen/Parallel.h>
-#include <ATen/TensorOperators.h>
-#include <ATen/core/grad_mode.h>
-#include <ATen/ops/rand.h>
-#include <ATen/ops/zeros.h>
-#include <ATen/ops/zeros_like.h>
 
 #include <algorithm>
 #include <cstdio>
@@ -18,191 +13,18 @@
 #include "braid/outputs.h"
 #include "comm/world.h"
 #include "device/device.h"
-#include "device/tensor_memory.h"
 #include "host/file.h"
 #include "host/hub_cache.h"
 #include "launch/own_command.h"
 #include "models/size.h"
-#include "nn/model.h"
 #include "pricing/profile.h"
 #include "profile/bench.h"
 #include "profile/machine.h"
+#include "profile/measure.h"
 #include "profile/ranks.h"
-#include "rollout/device_draw.h"
-#include "rollout/sampler.h"
-#include "train/optimizer.h"
 
 namespace braid {
 namespace {
-
-using Times = std::vector<LayerTime>;
-
-// Of what times are: layers of this shape, and the share of one of so many tensor-parallel ranks.
-struct Shape {
-  std::string name;
-  int tp = 1;
-};
-
-void measure_passes(LayerBench& layers, const ProfileOptions& options, const Shape& shape,
-                    Times* times) {
-  for (const int64_t tokens : options.tokens)
-    for (const int64_t length : options.lengths) {
-      if (length > tokens) continue;
-      const double context = static_cast<double>(length) / 2, count = static_cast<double>(tokens);
-      const double forward = layers.forward_s(tokens, length);
-      const double both = layers.train_s(tokens, length);
-      times->push_back({ProfileOp::kLayerForward, shape.name, shape.tp, count, context, forward});
-      times->push_back({ProfileOp::kLayerBackward, shape.name, shape.tp, count, context,
-                        std::max(both - forward, 0.5 * forward)});
-    }
-}
-
-// The matrix of the head, packed as generation keeps it.
-struct Head {
-  Head(const ModelSize& size, const ProfileBench& bench)
-      : weight_VH(at::rand({size.vocab, size.hidden},
-                           at::TensorOptions(bench.dtype).device(bench.device))),
-        packed(pack_linear(weight_VH, false)) {}
-  at::Tensor logits(const at::Tensor& hidden_NH) const {
-    return linear(hidden_NH, weight_VH, {}, &packed).to(at::kFloat);
-  }
-  at::Tensor hidden(int64_t rows) const {
-    return at::rand({rows, weight_VH.size(1)}, weight_VH.options());
-  }
-  at::Tensor weight_VH;
-  PackedLinear packed;
-};
-
-// Whether the caches of a decode step fit well; says what is left out.
-bool has_room(const LayerBench& layers, int64_t sequences, int64_t context, at::Device device) {
-  constexpr double kShare = 0.5;
-  const std::optional<int64_t> free = free_tensor_bytes(device);
-  const double wanted = layers.cache_bytes(sequences, context);
-  if (!free || wanted <= kShare * static_cast<double>(*free)) return true;
-  std::fprintf(stderr, "note: %ld sequences of %ld cached tokens are left out: %s of caches\n",
-               static_cast<long>(sequences), static_cast<long>(context),
-               format_bytes(wanted).c_str());
-  return false;
-}
-
-void measure_decoding(LayerBench& layers, const Head& head, const ProfileOptions& options,
-                      const Shape& shape, Times* times) {
-  const at::NoGradGuard no_grad;
-  for (const int64_t sequences : options.batches) {
-    const at::Tensor hidden_NH = head.hidden(sequences);
-    for (const int64_t context : options.contexts) {
-      if (!has_room(layers, sequences, context, hidden_NH.device())) continue;
-      times->push_back({ProfileOp::kLayerDecode, shape.name, shape.tp,
-                        static_cast<double>(sequences), static_cast<double>(context),
-                        layers.decode_s(sequences, context, [&] { head.logits(hidden_NH); })});
-    }
-  }
-}
-
-// A token of each row of logits, as generation draws it: on an accelerator there.
-void draw_tokens(const at::Tensor& logits_NV) {
-  const std::vector<int32_t> nothing;
-  const SamplingOptions sampling;
-  std::vector<DrawRow> rows;
-  for (int64_t i = 0; i < logits_NV.size(0); ++i)
-    rows.push_back({&sampling, {&nothing, &nothing, static_cast<uint64_t>(i)}});
-  if (!logits_NV.is_cpu()) {
-    for (const auto& token : draw_on_device(rows, logits_NV))
-      BRAID_CHECK(token.ok(), "logits of a product of finite numbers");
-    return;
-  }
-  const at::Tensor scores = logits_NV.contiguous();
-  float* const data = scores.mutable_data_ptr<float>();
-  const int64_t vocab = scores.size(1);
-  at::parallel_for(0, scores.size(0), 4, [&](int64_t begin, int64_t end) {
-    for (int64_t i = begin; i < end; ++i) {
-      const auto token = sample_token(data + i * vocab, vocab, sampling, rows[i].context);
-      BRAID_CHECK(token.ok(), "logits of a product of finite numbers");
-    }
-  });
-}
-
-// Rows of a decode step take their logits and draw from them, after all layers.
-void measure_drawing(LayerBench& layers, const Head& head, const ProfileOptions& options,
-                     const Shape& shape, const ProfileBench& bench, Times* times) {
-  const at::NoGradGuard no_grad;
-  for (const int64_t rows : options.batches) {
-    const at::Tensor hidden_NH = head.hidden(rows);
-    times->push_back(
-        {ProfileOp::kHeadForward, shape.name, shape.tp, static_cast<double>(rows), 0,
-         mean_s(
-             bench, [&] { draw_tokens(head.logits(hidden_NH)); }, [&] { layers.pass(rows); })});
-  }
-}
-
-// Passes of training take log-probabilities and entropy.
-void measure_head(const Head& head, const ProfileOptions& options, const Shape& shape,
-                  const ProfileBench& bench, Times* times) {
-  const at::Tensor weight_VH = head.weight_VH.detach().requires_grad_(true);
-  const HeadOptions chunks{.chunk_rows = head_chunk_rows(bench.device)};
-  for (const int64_t rows : options.tokens) {
-    const at::Tensor targets_N = at::zeros({rows}, weight_VH.options().dtype(at::kLong));
-    const at::Tensor hidden_NH = head.hidden(rows).requires_grad_(true);
-    const auto forward = [&] { return head_logprobs(hidden_NH, weight_VH, targets_N, chunks); };
-    const double both = mean_s(bench, [&] { forward().logprobs_N.sum().backward(); });
-    const double alone = mean_s(bench, [&] {
-      const at::NoGradGuard no_grad;
-      forward();
-    });
-    const double count = static_cast<double>(rows);
-    if (std::count(options.batches.begin(), options.batches.end(), rows) == 0)
-      times->push_back({ProfileOp::kHeadForward, shape.name, shape.tp, count, 0, alone});
-    times->push_back({ProfileOp::kHeadBackward, shape.name, shape.tp, count, 0,
-                      std::max(both - alone, 0.5 * alone)});
-  }
-}
-
-// What a chunk of logits and the gradient of the matrix take, by entry of the vocabulary.
-double head_bytes(const ModelSize& size, const ProfileBench& bench) {
-  const at::TensorOptions options = at::TensorOptions(bench.dtype).device(bench.device);
-  const HeadOptions chunks{.chunk_rows = head_chunk_rows(bench.device)};
-  const int64_t rows = 4 * chunks.chunk_rows;  // several chunks
-  const at::Tensor weight_VH = at::rand({size.vocab, size.hidden}, options).requires_grad_(true);
-  const at::Tensor hidden_NH = at::rand({rows, size.hidden}, options).requires_grad_(true);
-  const at::Tensor targets_N = at::zeros({rows}, options.dtype(at::kLong));
-  const auto pass = [&] {
-    head_logprobs(hidden_NH, weight_VH, targets_N, chunks).logprobs_N.sum().backward();
-  };
-  pass();  // the matrix's gradient stays
-  const PeakMeter meter(bench.device);
-  pass();
-  return static_cast<double>(meter.most_bytes()) / static_cast<double>(size.vocab);
-}
-
-// Only where tensors of the device are counted.
-void measure_memory(LayerBench& layers, const ProfileOptions& options, const ModelSize& size,
-                    const ProfileBench& bench, Profile* profile) {
-  if (held_tensor_bytes(bench.device) == 0 || size.experts > 0) return;
-  const int64_t tokens = *std::max_element(options.tokens.begin(), options.tokens.end());
-  const int64_t length = *std::min_element(options.lengths.begin(), options.lengths.end());
-  profile->efficiencies = layers.memory(tokens, std::min(tokens, length));
-  profile->efficiencies["mem_logit_bytes"] = 0;
-  profile->efficiencies["mem_head_bytes"] = head_bytes(size, bench);
-}
-
-void measure_optimizer(LayerBench& layers, const ProfileBench& bench, const Shape& shape,
-                       Times* times) {
-  const auto parameters = layers.model().trainable_parameters();
-  double count = 0;
-  for (const auto& [name, parameter] : parameters) count += static_cast<double>(parameter.numel());
-  AdamW optimizer(parameters, OptimizerConfig{});
-  const auto fill = [&] {
-    for (const auto& [name, parameter] : parameters)
-      parameter.mutable_grad() = at::zeros_like(parameter);
-  };
-  const double filling = mean_s(bench, fill);
-  const double both = mean_s(bench, [&] {
-    fill();
-    optimizer.step(1);
-  });
-  times->push_back({ProfileOp::kOptimizer, shape.name, shape.tp, count, 0,
-                    std::max(both - filling, 0.1 * both)});
-}
 
 // Each number once; where none is said, those that suit the device. A GPU takes passes in which it
 // has work for all its units, and more sequences at once.
@@ -220,17 +42,12 @@ void choose_sizes(bool processor, ProfileOptions* options) {
   choose(&options->tp, {}, {});
 }
 
-bool divides(const ModelSize& size, int64_t tp) {
-  return size.experts == 0 && size.heads % tp == 0 && size.intermediate % tp == 0 &&
-         (size.kv_heads % tp == 0 || tp % size.kv_heads == 0);
-}
-
 Status check_shares(const ProfileOptions& options, const ModelSize& size) {
   for (const int64_t tp : options.tp) {
-    if (tp > 1 && divides(size, tp)) continue;
+    if (tp > 1 && shares_evenly(size, tp)) continue;
     std::vector<std::string> possible;
     for (int64_t other = 2; other <= size.heads; ++other)
-      if (divides(size, other)) possible.push_back(cat(other));
+      if (shares_evenly(size, other)) possible.push_back(cat(other));
     return invalid_input(cat(
         "--tp: ", tp,
         possible.empty() ? " cannot be measured: this model is measured whole"
@@ -263,60 +80,20 @@ Result<ModelSpec> read_model(const std::string& folder) {
   return parse_model_spec(text, file);
 }
 
-// What one of `tp` tensor-parallel ranks computes of a model: its heads, columns and entries of the
-// vocabulary. REQUIRES: divides().
-ModelSpec share_of(ModelSpec model, int64_t tp) {
-  model.heads /= tp;
-  model.kv_heads = std::max<int64_t>(1, model.kv_heads / tp);
-  model.intermediate /= tp;
-  model.vocab = (model.vocab + tp - 1) / tp;  // the largest share
-  return model;
-}
-
-// Layers and head of a model, or of the share of one of several ranks. What these send each other
-// is not in it.
-void measure_layers(LayerBench& layers, const ModelSize& size, const ProfileOptions& options,
-                    const Shape& shape, const ProfileBench& bench, Times* times) {
-  measure_passes(layers, options, shape, times);
-  const Head head(size, bench);
-  measure_decoding(layers, head, options, shape, times);
-  measure_drawing(layers, head, options, shape, bench, times);
-  measure_head(head, options, shape, bench, times);
-}
-
-Status measure_whole(const ProfileOptions& options, const ModelSpec& model,
-                     const ProfileBench& bench, Profile* profile) {
-  const Shape shape{layer_shape(model)};
-  BRAID_ASSIGN(LayerBench layers, LayerBench::make(model, bench));
-  measure_layers(layers, model, options, shape, bench, &profile->layers);
-  measure_optimizer(layers, bench, shape, &profile->layers);
-  measure_memory(layers, options, model, bench, profile);
-  return ok_status();
-}
-
-Status measure_share(const ProfileOptions& options, const ModelSpec& model, int64_t tp,
-                     const ProfileBench& bench, Times* times) {
-  const ModelSpec share = share_of(model, tp);
-  BRAID_ASSIGN(LayerBench layers, LayerBench::make(share, bench));
-  measure_layers(layers, share, options, {layer_shape(model), static_cast<int>(tp)}, bench, times);
-  return ok_status();
-}
-
 Result<Profile> measure(const ProfileOptions& options, const ModelSpec& model,
                         const ProfileBench& bench) {
-  Profile profile;
-  profile.engine = "braid";
-  profile.precision = bench.dtype == at::kBFloat16 ? Precision::kBf16 : Precision::kF32;
   const MachineRates rates = measure_rates(bench);
-  profile.gpu = measured_device(bench, rates);
+  const GpuSpec device = measured_device(bench, rates);
   if (bench.everyone == nullptr || bench.everyone->index() == 0)
     std::printf("%s (%s): GEMMs %.4g TFLOP/s, memory %.4g GB/s, host copies %.4g GB/s\n",
-                profile.gpu.key.c_str(), profile.gpu.name.c_str(), rates.matmul_tflops,
+                device.key.c_str(), device.name.c_str(), rates.matmul_tflops,
                 rates.memory_gbytes_per_s, rates.host_copy_gbytes_per_s);
-  BRAID_TRY(measure_whole(options, model, bench, &profile));
-  for (const int64_t tp : options.tp)
-    BRAID_TRY(measure_share(options, model, tp, bench, &profile.layers));
-  return profile;
+  const auto note = [](const std::string& left_out) {
+    std::fprintf(stderr, "note: %s\n", left_out.c_str());
+  };
+  return measure_model(
+      {options.tokens, options.lengths, options.batches, options.contexts, options.tp, note}, model,
+      bench, rates);
 }
 
 Status keep_profile(const Profile& profile, const std::string& path) {
