@@ -114,6 +114,23 @@ LARGE = {
     "ppo-64 split": (8, PPO + ["placement=split", "parallel={tp: 4, zero: 1}"], None),
 }
 
+# Settings of docs/ablation.md, with the plan that a short search of everything finds. Only where --only names them.
+SEARCHED = ["plan", "--whole", "--max-units", "2"]
+
+
+def point(algorithm, size, mean, longest):
+    models = {"ppo": [f"critic.size={size}", f"reward=[{{type: model, size: {size}}}]", "rollout.prompts_per_step=256"],
+              "grpo": ["reward=[{type: rule, rule: numeric}]", "rollout.samples_per_prompt=8", "rollout.prompts_per_step=32"]}
+    return (1, [f"algorithm.name={algorithm}", f"model.size={size}", *models[algorithm], "train.minibatches=4",
+                "algorithm.old_logprobs=recompute", f"rollout.max_response_length={longest}", "workload.prompt_length=256",
+                f"workload.response_length={{mean: {mean}, sigma: 0.6, longest: {longest}}}"], SEARCHED)
+
+
+POINTS = {f"point {algorithm}-8 {size} {'long' if mean > 1000 else 'short'}": point(algorithm, size, mean, longest)
+          for size, mean, longest in (("qwen2.5-7b", 256, 1024), ("llama2-13b", 256, 1024), ("qwen2.5-7b", 1500, 4096))
+          for algorithm in ("ppo", "grpo")}
+OTHERS = LARGE | POINTS
+
 
 def ranks_of(values):
     order = sorted(range(len(values)), key=lambda i: values[i])
@@ -138,9 +155,14 @@ def cpu_s():
 
 def run_plan(name, options, folder, *more):
     """How `braid train` ended, what it said, what it wrote (None where it wrote nothing), and how long it took, on the clock and in CPU time."""
-    nodes, keys, text = (PLANS | LARGE)[name]
+    nodes, keys, text = (PLANS | OTHERS)[name]
     run = folder / "-".join([name.replace(" ", "-").replace(",", ""), *more])
     run.mkdir(parents=True)
+    if text is SEARCHED:
+        found = run / "plan.yaml"
+        subprocess.run([options.braid, *SEARCHED, *COMMON, *cluster(nodes), *keys, "--out", str(found)], cwd=ROOT, check=True,
+                       stdout=subprocess.DEVNULL)
+        text = found.read_text()
     command = [options.braid, "train", *COMMON, *cluster(nodes), *keys, "device=emulated", f"run.dir={run}",
                f"runtime.jitter={options.jitter}", f"runtime.time_scale={options.time_scale}", *more]
     if text is not None:
@@ -221,7 +243,7 @@ def main():
     if options.time_scale is None:
         options.time_scale = 0.1 if options.mutants else 0
     words = [word for word in options.only.split(",") if word]
-    names = [name for name in PLANS | LARGE if any(word in name for word in words) or (not words and name in PLANS)]
+    names = [name for name in PLANS | OTHERS if any(word in name for word in words) or (not words and name in PLANS)]
     with tempfile.TemporaryDirectory() as folder:
         results, good = (break_plans if options.mutants else compare)(names, options, Path(folder))
     if options.json:
