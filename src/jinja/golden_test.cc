@@ -2,6 +2,7 @@
 // in the full tier a comparison with jinja2 itself.
 #include <gtest/gtest.h>
 
+#include <cstdlib>
 #include <fstream>
 #include <sstream>
 
@@ -44,9 +45,11 @@ TEST(JinjaGoldens, ManyMoreInTheFullTier) {
   const std::string root = BRAID_SOURCE_DIR;
   const std::string lines =
       std::string(BRAID_BINARY).substr(0, std::string(BRAID_BINARY).rfind('/')) + "/jinja_lines";
-  if (run_shell("python3 -c 'import jinja2'").exit_code != 0) GTEST_SKIP() << "no jinja2";
+  const char* chosen = std::getenv("BRAID_PYTHON");
+  const std::string python = chosen == nullptr ? "python3" : chosen;
+  if (run_shell(python + " -c 'import jinja2'").exit_code != 0) GTEST_SKIP() << "no jinja2";
   for (const int seed : {1, 2, 3}) {
-    const CommandOutcome outcome = run_shell(cat("python3 ", root, "/tools/diff_jinja.py ", lines,
+    const CommandOutcome outcome = run_shell(cat(python, " ", root, "/tools/diff_jinja.py ", lines,
                                                  " --count 2100 --seed ", seed, " 2>&1"));
     EXPECT_EQ(outcome.exit_code, 0) << outcome.output;
   }

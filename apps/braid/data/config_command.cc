@@ -61,6 +61,7 @@ Status convert(const ConfigArguments& arguments, const std::vector<std::string>&
     std::printf("%s", text.c_str());
   else
     BRAID_TRY(write_file_atomic(arguments.out, text));
+  std::fflush(stdout);  // what is said of it comes behind it, also where both go into one file
   for (const std::string& warning : conversion_warnings(conversion)) log_warning(warning);
   ConfigSources sources;
   sources.algorithms = options.algorithms;
