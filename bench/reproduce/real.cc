@@ -69,7 +69,9 @@ double RealResult::gain() const {
 bool in_published_space(const CallPlan& entry) {
   constexpr size_t kFewestDevices = 4;
   const Strategy& s = entry.strategy;
-  if (entry.mesh.devices.size() < kFewestDevices || s.interleave > 1) return false;
+  if (entry.mesh.devices.size() < kFewestDevices || s.interleave > 1 ||
+      s.schedule != PipelineOrder::kOneForwardOneBackward)
+    return false;
   if (entry.call == "generate") return true;
   const bool trains = entry.call.rfind("update", 0) == 0;
   if (!trains) return s.zero_stage == 0 && s.micro_batches == s.pp;

@@ -56,7 +56,9 @@ Condition deepspeed_layouts(const PlanningProblem& problem) {
   };
 }
 
-bool is_megatron(const Strategy& s) { return s.zero_stage <= 1; }
+bool is_megatron(const Strategy& s) {
+  return s.zero_stage <= 1 && s.schedule == PipelineOrder::kOneForwardOneBackward;
+}
 
 // Pipelines of what trains alone.
 Condition app_separate_layouts(const PlanningProblem& problem) {

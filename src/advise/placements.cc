@@ -12,6 +12,7 @@
 #include "plan/placement.h"
 #include "plan/plan_text.h"
 #include "search/judge.h"
+#include "search/priced_parts.h"
 #include "search/simulate.h"
 #include "sim/traffic.h"
 
@@ -52,13 +53,18 @@ class PlacementComparison {
   Status fill(PlacementRow* row) const {
     PlanConstraints constraints;
     constraints.strategies = stated_.strategies;
-    if (row->name != "auto") {
-      BRAID_ASSIGN(constraints.meshes,
-                   placement_meshes(row->name, problem_, units_of(stated_.strategies)));
-    }
     BRAID_ASSIGN(const CallPricer pricer, CallPricer::make(problem_, calibration_));
     SpaceOptions space_options = executed_options(problem_);
     space_options.margin = options_.margin;
+    if (row->name != "auto") {
+      const MakeConstraints make = [&](const CallSeconds& seconds) -> Result<PlanConstraints> {
+        PlanConstraints placed{{}, {}, stated_.strategies};
+        BRAID_ASSIGN(placed.meshes, placement_meshes(row->name, problem_,
+                                                     {units_of(stated_.strategies), seconds}));
+        return placed;
+      };
+      BRAID_ASSIGN(constraints, priced_constraints(make, pricer, space_options));
+    }
     BRAID_ASSIGN(space_options, keeping(constraints, std::move(space_options)));
     BRAID_ASSIGN(PlanSpace space, make_plan_space(problem_, pricer, space_options));
     BRAID_ASSIGN(const Found found,

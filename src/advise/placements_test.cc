@@ -6,6 +6,8 @@
 #include "plan/plan_text.h"
 #include "plan/test_problem.h"
 #include "plan/validate.h"
+#include "search/judge.h"
+#include "search/priced_parts.h"
 
 namespace braid::inline advise {
 namespace {
@@ -26,6 +28,8 @@ TEST(Placements, RowsAreTheBestInTheirPlacement) {
   const PlacementAdvice advice = advice_on(problem);
   ASSERT_EQ(advice.rows.size(), placement_names().size() + 1);
   double fastest = INFINITY;
+  const CallPricer pricer = *CallPricer::make(problem, committed_calibration());
+  const PartSizing sizing{{}, fastest_seconds(pricer, executed_options(problem).allowed)};
   for (const PlacementRow& row : advice.rows) {
     SCOPED_TRACE(row.name);
     ASSERT_TRUE(row.best) << row.reason;
@@ -34,7 +38,7 @@ TEST(Placements, RowsAreTheBestInTheirPlacement) {
     EXPECT_GT(row.field_bytes, 0);
     EXPECT_GT(row.inside_bytes, 0);
     if (row.name == "auto") continue;
-    const CallMeshes meshes = *placement_meshes(row.name, problem);
+    const CallMeshes meshes = *placement_meshes(row.name, problem, sizing);
     for (const CallPlan& call : row.best->plan.calls)
       EXPECT_EQ(mesh_text(call.mesh), mesh_text(meshes.at(call.call))) << call.call;
   }

@@ -1,6 +1,7 @@
 #include "launch/auto_plan.h"
 
 #include <algorithm>
+#include <cmath>
 #include <thread>
 
 #include "base/log.h"
@@ -10,6 +11,7 @@
 #include "pricing/measured.h"
 #include "search/ahead.h"
 #include "search/judge.h"
+#include "search/priced_parts.h"
 #include "search/whole.h"
 
 namespace braid::inline launch {
@@ -60,6 +62,12 @@ std::vector<JudgedPlan> in_order(WholeFound found, const Graph& graph) {
   return out;
 }
 
+Status nothing_fits(const char* of_which, bool keeps_some) {
+  return {Code::kInfeasible, cat("no plan that training executes fits", of_which,
+                                 keeps_some ? " and keeps placement and parallel" : "",
+                                 "; 'braid plan' says what would")};
+}
+
 }  // namespace
 
 Result<Calibration> runtime_calibration(const PlanningProblem& problem) {
@@ -67,6 +75,12 @@ Result<Calibration> runtime_calibration(const PlanningProblem& problem) {
                with_profiles(committed_calibration(), problem, file_reader()));
   calibration.own_engine = true;
   return calibration;
+}
+
+Result<PlanConstraints> executable_constraints(const Config& config, const PlanningProblem& problem,
+                                               const Calibration& calibration) {
+  BRAID_ASSIGN(const CallPricer pricer, CallPricer::make(problem, calibration));
+  return priced_constraints(config, pricer, file_reader(), executed_options(problem));
 }
 
 Result<std::vector<ExecutionPlan>> executable_plans(const PlanningProblem& problem,
@@ -78,24 +92,30 @@ Result<std::vector<ExecutionPlan>> executable_plans(const PlanningProblem& probl
   if (keeps_some) {
     BRAID_ASSIGN(space_options, keeping(*search.constraints, std::move(space_options)));
   }
-  BRAID_ASSIGN(WholeFound found,
-               search_whole(problem, pricer, calibration, whole_options(search, space_options)));
-  const std::vector<JudgedPlan> plans = in_order(std::move(found), problem.graph);
-  if (plans.empty())
-    return Status(Code::kInfeasible, cat("no plan that training executes fits",
-                                         keeps_some ? " and keeps placement and parallel" : "",
-                                         "; 'braid plan' says what would"));
   std::vector<ExecutionPlan> out;
-  for (const JudgedPlan& judged : plans) out.push_back(judged.plan);
+  double synchronous_s = HUGE_VAL;
+  if (search.synchronous) {
+    BRAID_ASSIGN(WholeFound found,
+                 search_whole(problem, pricer, calibration, whole_options(search, space_options)));
+    const std::vector<JudgedPlan> plans = in_order(std::move(found), problem.graph);
+    if (plans.empty()) return nothing_fits("", keeps_some);
+    for (const JudgedPlan& judged : plans) out.push_back(judged.plan);
+    synchronous_s = plans.front().verdict.step_s;
+  }
   if (search.staleness == 0) return out;
-  AheadOptions ahead{search.staleness, kUnitsOfDivision, threads_of(search), space_options};
+  const AheadOptions ahead{.staleness = search.staleness,
+                           .units = kUnitsOfDivision,
+                           .threads = threads_of(search),
+                           .space = space_options,
+                           .stop = search.stop};
   BRAID_ASSIGN(const auto proposal,
-               propose_ahead(problem, pricer, calibration, plans.front().verdict.step_s, ahead));
+               propose_ahead(problem, pricer, calibration, synchronous_s, ahead));
   if (!proposal)
     return invalid_input(cat("plan.staleness: ", problem.graph.name,
                              " has no generation that could work ahead; set it to 0"));
-  log_info(cat("plan: ", first_line(ahead_text(*proposal))));
+  if (search.synchronous) log_info(cat("plan: ", first_line(ahead_text(*proposal))));
   if (proposal->wins()) out.insert(out.begin(), proposal->ahead->plan);
+  if (out.empty()) return nothing_fits(" with rollouts ahead of training", keeps_some);
   return out;
 }
 

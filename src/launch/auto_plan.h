@@ -17,11 +17,17 @@ namespace braid::inline launch {
 // The prices of this runtime (pricing/own_engine.h): the committed ones and the machine's profile.
 Result<Calibration> runtime_calibration(const PlanningProblem& problem);
 
+// What plans have to keep of a configuration: the parts of a placement that has a name are sized by
+// these prices. Errors: those of plan_constraints().
+Result<PlanConstraints> executable_constraints(const Config& config, const PlanningProblem& problem,
+                                               const Calibration& calibration);
+
 struct ExecutableSearch {
   int64_t units = 32;                            // of work: seconds
   int threads = 0;                               // 0: one for each core
   const PlanConstraints* constraints = nullptr;  // that plans keep, if given
   int64_t staleness = 0;                         // that the fastest may have
+  bool synchronous = true;                       // false: only plans with that staleness
   std::function<bool()> stop = {};               // asked now and then; true: with what there is
 };
 

@@ -159,7 +159,7 @@ Result<PlannedRun> planned_automatically(const Config& config,
   // The fastest of what was found that can be compiled for this runtime.
   BRAID_ASSIGN(const Calibration calibration, runtime_calibration(*out.problem));
   BRAID_ASSIGN(const PlanConstraints constraints,
-               plan_constraints(config, *out.problem, file_reader()));
+               executable_constraints(config, *out.problem, calibration));
   BRAID_ASSIGN(const std::vector<ExecutionPlan> plans,
                executable_plans(*out.problem, calibration,
                                 {.constraints = &constraints, .staleness = config.plan.staleness}));

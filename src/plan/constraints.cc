@@ -162,10 +162,12 @@ CallUnits units_of(const std::map<std::string, Values>& strategies) {
 }
 
 Result<PlanConstraints> plan_constraints(const Config& config, const PlanningProblem& problem,
-                                         const ReadText& read) {
+                                         const ReadText& read, const CallSeconds& seconds) {
   PlanConstraints out;
   BRAID_ASSIGN(out.strategies, read_parallel(config.parallel, problem.graph));
-  BRAID_ASSIGN(out.meshes, read_placement(config.placement, problem, units_of(out.strategies)));
+  BRAID_ASSIGN(out.meshes,
+               read_placement(config.placement, problem,
+                              {units_of(out.strategies), seconds, config.plan.staleness > 0}));
   BRAID_TRY(check_agreement(out));
   if (config.plan.file.empty()) return out;
   BRAID_ASSIGN(const std::string text, read(config.plan.file).at("plan.file"));
@@ -174,6 +176,11 @@ Result<PlanConstraints> plan_constraints(const Config& config, const PlanningPro
   PlanConstraints others{{}, out.meshes, out.strategies};
   BRAID_TRY(satisfies(*out.file, others).at(cat(config.plan.file, " disagrees with the config")));
   return out;
+}
+
+Result<PlanConstraints> plan_constraints(const Config& config, const PlanningProblem& problem,
+                                         const ReadText& read) {
+  return plan_constraints(config, problem, read, CallSeconds());
 }
 
 Result<int> devices_stated(const Config& config, const Graph& graph) {

@@ -2,19 +2,17 @@
 
 #include <algorithm>
 #include <functional>
-#include <numeric>
 #include <optional>
 #include <set>
 
 #include "base/text.h"
 #include "plan/divide.h"
 #include "plan/make_problem.h"
+#include "plan/parts.h"
 #include "plan/plan_text.h"
 
 namespace braid::inline plan {
 namespace {
-
-using CallGroup = std::vector<const Call*>;  // that get the same devices
 
 template <class Accept>
 CallGroup calls_that(const Graph& graph, const Accept& accept) {
@@ -24,50 +22,11 @@ CallGroup calls_that(const Graph& graph, const Accept& accept) {
   return group;
 }
 
-// The least number of devices that the sizes of all calls divide; beyond `most` any such number.
-int64_t unit_of(const CallGroup& group, const CallUnits& units, int64_t most) {
-  int64_t unit = 1;
-  for (const Call* call : group)
-    if (const auto found = units.find(call->name); found != units.end())
-      unit = std::min(std::lcm(unit, std::min(found->second, most)), most);
-  return unit;
-}
-
 CallMeshes everywhere(const PlanningProblem& problem) {
   CallMeshes meshes;
   for (const Call* call : calls_that(problem.graph, [](const Call&) { return true; }))
     meshes[call->name] = whole_cluster(problem.cluster);
   return meshes;
-}
-
-struct SharedPart {
-  CallGroup calls;  // none: devices that stay free
-  double share = 0;
-};
-
-// A part of the cluster for each group, added to `meshes`.
-Status give_parts(const PlanningProblem& problem, const CallUnits& units,
-                  const std::vector<SharedPart>& groups, double slack, CallMeshes* meshes) {
-  std::vector<ClusterPart> parts;
-  const int64_t most = device_count(problem.cluster) + int64_t{1};
-  for (const SharedPart& group : groups)
-    parts.push_back({group.share, unit_of(group.calls, units, most)});
-  BRAID_ASSIGN(const auto divided, divide_cluster(problem.cluster, parts, slack));
-  for (size_t i = 0; i < groups.size(); ++i)
-    for (const Call* call : groups[i].calls) (*meshes)[call->name] = divided[i];
-  return ok_status();
-}
-
-// The same, sized by work; groups without calls are left out.
-Status give_parts_by_work(const PlanningProblem& problem, const CallUnits& units,
-                          const std::vector<CallGroup>& groups, CallMeshes* meshes) {
-  std::vector<SharedPart> parts;
-  for (const CallGroup& group : groups) {
-    if (group.empty()) continue;
-    parts.push_back({group, 0});
-    for (const Call* call : group) parts.back().share += call_work(problem, *call);
-  }
-  return give_parts(problem, units, parts, kEstimateSlack, meshes);
 }
 
 // Runs of calls, in the order of the graph, of which none waits for another; training apart.
@@ -118,21 +77,21 @@ std::vector<CallGroup> side_by_side(const Graph& graph, const CallGroup& stage) 
   return groups;
 }
 
-Result<CallMeshes> interleaved(const PlanningProblem& problem, const CallUnits& units) {
+Result<CallMeshes> interleaved(const PlanningProblem& problem, const PartSizing& sizing) {
   CallMeshes meshes = everywhere(problem);
   bool apart = false;
   for (const CallGroup& stage : stages_of(problem.graph)) {
     const std::vector<CallGroup> groups = side_by_side(problem.graph, stage);
     if (groups.size() < 2) continue;
     apart = true;
-    BRAID_TRY(give_parts_by_work(problem, units, groups, &meshes));
+    BRAID_TRY(give_sized_parts(problem, sizing, groups, &meshes));
   }
   if (apart) return meshes;
   return invalid_input(cat("runs models side by side that do not wait for each other, and graph ",
                            problem.graph.name, " has no two such calls; use colocated"));
 }
 
-Result<CallMeshes> disaggregated(const PlanningProblem& problem, const CallUnits& units) {
+Result<CallMeshes> disaggregated(const PlanningProblem& problem, const PartSizing& sizing) {
   const auto trains = [](const Call& call) { return call.kind == CallKind::kTrainStep; };
   const CallGroup training = calls_that(problem.graph, trains);
   const CallGroup inference = calls_that(problem.graph, std::not_fn(trains));
@@ -141,39 +100,39 @@ Result<CallMeshes> disaggregated(const PlanningProblem& problem, const CallUnits
                              problem.graph.name, " has no ",
                              training.empty() ? "training" : "inference", "; use colocated"));
   CallMeshes meshes;
-  BRAID_TRY(give_parts_by_work(problem, units, {training, inference}, &meshes));
+  BRAID_TRY(give_sized_parts(problem, sizing, {training, inference}, &meshes));
   return meshes;
 }
 
-Result<CallMeshes> standalone(const PlanningProblem& problem, const CallUnits& units) {
+Result<CallMeshes> standalone(const PlanningProblem& problem, const PartSizing& sizing) {
   std::vector<CallGroup> groups;
   for (const RoleSpec& spec : problem.graph.roles)
     groups.push_back(
         calls_that(problem.graph, [&](const Call& call) { return call.role == spec.role; }));
   CallMeshes meshes;
-  BRAID_TRY(give_parts_by_work(problem, units, groups, &meshes));
+  BRAID_TRY(give_sized_parts(problem, sizing, groups, &meshes));
   return meshes;
 }
 
-Result<CallMeshes> split_in_two(const PlanningProblem& problem, const CallUnits& units) {
+Result<CallMeshes> split_in_two(const PlanningProblem& problem, const PartSizing& sizing) {
   const auto judges = [](const Call& call) {
     return call.role.value == "critic" || is_reward_role(call.role.value);
   };
   CallMeshes meshes;
-  BRAID_TRY(give_parts_by_work(
-      problem, units,
+  BRAID_TRY(give_sized_parts(
+      problem, sizing,
       {calls_that(problem.graph, std::not_fn(judges)), calls_that(problem.graph, judges)},
       &meshes));
   return meshes;
 }
 
-Result<CallMeshes> colocated(const PlanningProblem& problem, const CallUnits&) {
+Result<CallMeshes> colocated(const PlanningProblem& problem, const PartSizing&) {
   return everywhere(problem);
 }
 
 struct NamedPlacement {
   const char* name;
-  Result<CallMeshes> (*make)(const PlanningProblem&, const CallUnits&);
+  Result<CallMeshes> (*make)(const PlanningProblem&, const PartSizing&);
 };
 constexpr NamedPlacement kPlacements[] = {{"colocated", colocated},
                                           {"interleaved", interleaved},
@@ -259,17 +218,6 @@ CallGroup placed_calls(const std::string& name, bool role, const YamlNode& map,
 
 }  // namespace
 
-double call_work(const PlanningProblem& problem, const Call& call) {
-  const double length =
-      mean_tokens(problem.workload.prompt) + mean_tokens(problem.workload.response);
-  const double tokens = static_cast<double>(call_samples(problem, call)) * length;
-  double passes = 1;
-  if (call.kind == CallKind::kGenerate) passes = 4;
-  if (call.kind == CallKind::kTrainStep)
-    passes = 3.0 * static_cast<double>(problem.workload.epochs);
-  return passes * tokens * forward_flops_per_token(model_of(problem, call.role).spec, length);
-}
-
 const std::vector<std::string>& placement_names() {
   static const std::vector<std::string> names = [] {
     std::vector<std::string> out;
@@ -280,21 +228,21 @@ const std::vector<std::string>& placement_names() {
 }
 
 Result<CallMeshes> placement_meshes(const std::string& name, const PlanningProblem& problem,
-                                    const CallUnits& units) {
+                                    const PartSizing& sizing) {
   for (const NamedPlacement& entry : kPlacements)
-    if (name == entry.name) return entry.make(problem, units).at(name);
+    if (name == entry.name) return entry.make(problem, sizing).at(name);
   return invalid_input(cat("'", name, "' is no placement", did_you_mean(name, placement_names()),
                            "; known: auto, ", join(placement_names(), ", "),
                            ", or a map of roles to devices or shares of them"));
 }
 
 Result<CallMeshes> read_placement(const YamlNode& node, const PlanningProblem& problem,
-                                  const CallUnits& units) {
+                                  const PartSizing& sizing) {
   const std::string where = cat(node.origin, ": placement");
   if (node.kind == YamlNode::Kind::kNull) return CallMeshes();
   if (node.kind == YamlNode::Kind::kScalar) {
     if (node.scalar == "auto") return CallMeshes();
-    return placement_meshes(node.scalar, problem, units).at(where);
+    return placement_meshes(node.scalar, problem, sizing).at(where);
   }
   if (node.kind != YamlNode::Kind::kMap)
     return invalid_input(cat(where, " must be a name or a map of roles to devices"));
@@ -317,7 +265,7 @@ Result<CallMeshes> read_placement(const YamlNode& node, const PlanningProblem& p
     BRAID_TRY(validate_mesh(problem.cluster, mesh).at(cat(value.origin, ": placement.", name)));
     for (const Call* placed : calls) meshes[placed->name] = mesh;
   }
-  BRAID_TRY(give_shares(problem, units, shares, &meshes));
+  BRAID_TRY(give_shares(problem, sizing.units, shares, &meshes));
   return meshes;
 }
 

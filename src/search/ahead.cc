@@ -77,6 +77,7 @@ Result<std::optional<JudgedPlan>> best_with(const PlanningProblem& problem,
   search.polish = options.polish;
   search.units.max_units = options.units;
   search.units.threads = options.threads;
+  search.units.stop = options.stop;
   const auto found = search_plans(*space, search, judge);
   if (found.status().code() == Code::kInfeasible) return std::optional<JudgedPlan>();
   BRAID_TRY(found.status());

@@ -4,6 +4,7 @@
 // only who asks for them gets them. Values; thread-safe.
 #pragma once
 
+#include <functional>
 #include <optional>
 #include <string>
 
@@ -20,6 +21,7 @@ struct AheadOptions {
   // Of each of these searches (SearchOptions).
   int64_t judged = SearchOptions().judged;
   bool polish = true;
+  std::function<bool()> stop = {};  // asked now and then; true: with what there is
 };
 
 struct AheadProposal {

@@ -2,6 +2,7 @@
 // below the bound. BRAID_TEST_FULL=1 runs all cases, otherwise a sample.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <map>
 #include <memory>
 #include <mutex>
@@ -155,6 +156,19 @@ TEST(PlanClaims, NoLegalEditIsBelowTheBound) {
   for (const size_t i : {3, 8})
     if (full_tier()) compared += expect_no_edit_below(problems[i], 500, own);
   RecordProperty("inputs", compared);
+}
+
+TEST(PlanEdits, OrdersOfPassesAreAmongThem) {
+  const PlanningProblem problem = make_test_problem({.prompts = 64});
+  std::vector<ExecutionPlan> edits;
+  for (uint64_t i = 0; i < 400; ++i) {
+    RandomStream random(3, i);
+    edits.push_back(random_edit(uniform_plan(problem, 4, 1, 2), problem, random));
+  }
+  for (const char* call : {"update_actor", "update_critic"})
+    EXPECT_TRUE(std::any_of(edits.begin(), edits.end(), [&](const ExecutionPlan& edited) {
+      return call_plan(edited, call).strategy.schedule == PipelineOrder::kAllForwardFirst;
+    })) << call;
 }
 
 TEST(PlanEdits, EveryEditIsLegalAndDiffers) {

@@ -51,11 +51,11 @@ std::set<int64_t> values_of(const StrategyField& field, const CallPlan& entry,
   return values;
 }
 
-// Not the precision, which changes results, nor the order of passes, which the search leaves at its
-// default.
-bool is_edited(const StrategyField& field) {
-  return field.kind != Kind::kPrecision && std::string(field.name) != "schedule";
-}
+// Not the precision, which changes results.
+bool is_edited(const StrategyField& field) { return field.kind != Kind::kPrecision; }
+
+// Of the passes: the space has those that save something (search/space.h).
+bool is_order(const StrategyField& field) { return std::string(field.name) == "schedule"; }
 
 void keep_legal(const PlanningProblem& problem, ExecutionPlan edited,
                 std::vector<ExecutionPlan>& out) {
@@ -124,6 +124,7 @@ void exchange_sizes(CallPlan& entry, RandomStream& random) {
     s.micro_batches /= factor;
   if (s.tp == 1) s.sequence_parallel = false;
   if (dense_copies(s) == 1) s.zero_stage = 0;
+  if (s.pp == 1) s.schedule = PipelineOrder::kOneForwardOneBackward;
   s.zero_ranks = 0;
 }
 
@@ -147,7 +148,7 @@ std::vector<ExecutionPlan> single_edits(const ExecutionPlan& plan, const Plannin
   std::vector<ExecutionPlan> out;
   for (size_t c = 0; c < plan.calls.size(); ++c)
     for (const StrategyField& field : plan_fields::strategy_fields()) {
-      if (!is_edited(field)) continue;
+      if (!is_edited(field) || is_order(field)) continue;
       for (const int64_t value : values_of(field, plan.calls[c], problem)) {
         ExecutionPlan edited = plan;
         if (value < 0 || !field.set(edited.calls[c].strategy, value).ok()) continue;

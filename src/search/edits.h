@@ -11,12 +11,14 @@
 
 namespace braid::inline search {
 
-// All legal edits of a single field: every value of fields with few of them; of numbers the
-// divisors of what they divide, powers of two, and the neighbours of the value that is there.
+// All legal edits of a single field but the order of passes: every value of fields with few of
+// them; of numbers the divisors of what they divide, powers of two, and the neighbours of the value
+// that is there.
 std::vector<ExecutionPlan> single_edits(const ExecutionPlan& plan, const PlanningProblem& problem);
 
-// A legal plan that differs from `plan` in one field or a few: as above, sizes that are exchanged
-// (dp for tp, ...), meshes, and residency. The plan itself where no try of many is legal.
+// A legal plan that differs from `plan` in one field or a few: as above, orders of passes, sizes
+// that are exchanged (dp for tp, ...), meshes, and residency. The plan itself where no try of many
+// is legal.
 ExecutionPlan random_edit(const ExecutionPlan& plan, const PlanningProblem& problem,
                           RandomStream& random);
 

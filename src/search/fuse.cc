@@ -199,8 +199,10 @@ class FusionSearch {
 ExecutionPlan facing_updates(ExecutionPlan plan, const Graph& graph) {
   const std::vector<std::string> trains = train_calls(graph);
   if (trains.size() != 2) return plan;
-  const CallPlan& first = training_entry(plan, trains[0]);
+  CallPlan& first = training_entry(plan, trains[0]);
   CallPlan& second = training_entry(plan, trains[1]);
+  for (CallPlan* const entry : {&first, &second})  // the fused order takes its place
+    entry->strategy.schedule = PipelineOrder::kOneForwardOneBackward;
   if (first.mesh == second.mesh) second.mesh = reversed_stages(second.mesh, second.strategy.pp);
   return plan;
 }

@@ -166,6 +166,9 @@ MoveRates node_rates(const Node& node, const CallPricer& pricer) {
 
 // ---- Options
 
+// Of a call's time, with another order of its passes.
+constexpr double kLeastOrderGain = 0.9995;
+
 // Of the cache that an engine has room for with nothing beside it.
 constexpr double kCacheShares[] = {1, 0.9, 0.8, 0.7, 0.6, 0.5, 0.4, 0.3, 0.2};
 
@@ -395,6 +398,7 @@ class OptionBuilder {
       }
       fitting.push_back({static_cast<int32_t>(fitting.size()), s, *price, spans_of(price->time)});
     }
+    drop_slow_orders(fitting);
     if (options_.prune) fitting = ShapePruner(space_, call, least_rate()).prune(std::move(fitting));
     std::vector<int32_t> spans;
     for (Priced& priced : fitting) {
@@ -406,6 +410,20 @@ class OptionBuilder {
       for (size_t i = 0; i < fitting.size(); ++i)
         if (allowed(graph_call, fitting[i].value, first, meshes.shape.devices))
           add_option(call, fitting[i], first, spans[i]);
+  }
+
+  // All forwards first keep the activations of all micro-batches. They are left out where a layout
+  // with another order is as fast on these devices: the bound is the same, and the space small.
+  static void drop_slow_orders(std::vector<Priced>& fitting) {
+    const auto usual = [](const Priced& p) {
+      return p.value.schedule == PipelineOrder::kOneForwardOneBackward;
+    };
+    double least_s = HUGE_VAL;
+    for (const Priced& priced : fitting)
+      if (usual(priced)) least_s = std::min(least_s, priced.price.time.total_s);
+    std::erase_if(fitting, [&](const Priced& priced) {
+      return !usual(priced) && priced.price.time.total_s > kLeastOrderGain * least_s;
+    });
   }
 
   // Where the caches of all sequences at once do not fit, engines with a budget that preempt.

@@ -139,5 +139,27 @@ TEST(PlanSpace, BridgedPairsMoveOverTheHostLink) {
   EXPECT_GT(inside("a100-80g"), 31e9);
 }
 
+// Of the options of updates.
+size_t with_all_forwards_first(const PlanningProblem& problem) {
+  const auto pricer = CallPricer::make(problem, committed_calibration());
+  const auto space = make_plan_space(problem, *pricer);
+  BRAID_CHECK(space.ok(), space.status().message());
+  size_t count = 0;
+  for (const CallSpace& call : space->calls)
+    for (const Strategy& strategy : call.strategies)
+      count += strategy.schedule == PipelineOrder::kAllForwardFirst ? 1 : 0;
+  return count;
+}
+
+// They wait less often for messages, and keep more.
+TEST(PlanSpace, AllForwardsComeFirstWhereLinksAreSlow) {
+  PlanningProblem problem = make_test_problem(
+      {.algorithm = "grpo", .gpu = "h100-80g", .nodes = 2, .prompts = 64, .samples = 4});
+  for (Node& node : problem.cluster.nodes) node.nic_gbps_per_gpu = 3;
+  EXPECT_GT(with_all_forwards_first(problem), 0U);
+  problem.cluster = *make_cluster(problem.cluster.nodes[0].gpu, 1, 8);
+  EXPECT_EQ(with_all_forwards_first(problem), 0U);
+}
+
 }  // namespace
 }  // namespace braid::inline search

@@ -56,7 +56,9 @@ void add_infer(const View& view, const Strategy& base, std::vector<Strategy>* ou
   }
 }
 
-void add_interleaved(const View& view, const Strategy& base, std::vector<Strategy>* out) {
+// One forward, one backward, also in turns of several chunks; and all forwards first, which waits
+// less often for messages.
+void add_schedules(const View& view, const Strategy& base, std::vector<Strategy>* out) {
   for (const int interleave : {1, 2, 4}) {
     Strategy s = base;
     s.interleave = interleave;
@@ -64,6 +66,10 @@ void add_interleaved(const View& view, const Strategy& base, std::vector<Strateg
         s.pp > 1 && s.micro_batches % s.pp == 0 && int64_t{s.pp} * interleave <= view.model.layers;
     if (interleave == 1 || legal) out->push_back(s);
   }
+  if (base.pp == 1 || base.micro_batches == 1) return;  // the orders are alike
+  Strategy s = base;
+  s.schedule = PipelineOrder::kAllForwardFirst;
+  out->push_back(s);
 }
 
 void add_train(const View& view, const Strategy& base, std::vector<Strategy>* out) {
@@ -77,7 +83,7 @@ void add_train(const View& view, const Strategy& base, std::vector<Strategy>* ou
         s.zero_stage = zero;
         s.recompute = recompute;
         s.micro_batches = count;
-        add_interleaved(view, s, out);
+        add_schedules(view, s, out);
       }
     }
   }

@@ -11,7 +11,7 @@ namespace braid::inline search {
 // every dp x tp x pp with tensor parallelism inside a node, and with each of them
 //   training:   ZeRO 0 to 3 (2 and 3 without pipeline), recomputation, micro-batches of 1, 2, 4,
 //   ...
-//               sequences, interleaving by 2 and 4;
+//               sequences, interleaving by 2 and 4, all forwards first (GPipe);
 //   inference:  ZeRO 0 and 3, micro-batches of 1, 2, 4, ... sequences;
 //   generation: all sequences of a replica at once, a half, a quarter, ... of them.
 std::vector<Strategy> strategies_of(const PlanningProblem& problem, const Call& call, int devices,

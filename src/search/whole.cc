@@ -164,7 +164,7 @@ class WholeSearch {
     const PlanParts parts{false, options_.parts.hand_over, 0};
     for (int round = 0; round < kEditRounds; ++round) {
       const JudgedPlan before = at;
-      for (ExecutionPlan& edited : fusion_edits(before.plan, problem_, parts)) {
+      for (ExecutionPlan& edited : part_edits(before.plan, problem_, parts)) {
         Result<Verdict> verdict = judge_(edited);
         ++out_.tried;
         if (verdict.status().code() == Code::kInvalidInput) continue;
@@ -214,8 +214,8 @@ std::string parts_text(const ExecutionPlan& plan) {
   return join(out, " and ");
 }
 
-std::vector<ExecutionPlan> fusion_edits(const ExecutionPlan& plan, const PlanningProblem& problem,
-                                        const PlanParts& parts) {
+std::vector<ExecutionPlan> part_edits(const ExecutionPlan& plan, const PlanningProblem& problem,
+                                      const PlanParts& parts) {
   std::vector<ExecutionPlan> out;
   const auto keep = [&](ExecutionPlan edited) {
     if (!(edited == plan) && validate(edited, problem).ok()) out.push_back(std::move(edited));
@@ -230,6 +230,13 @@ std::vector<ExecutionPlan> fusion_edits(const ExecutionPlan& plan, const Plannin
     apart.fusion.train_schedules = false;
     apart.fusion.seed = Fusion().seed, apart.fusion.units = Fusion().units;
     keep(std::move(apart));
+  }
+  for (const int64_t staleness : {int64_t{0}, parts.staleness}) {
+    if (staleness == plan.staleness) continue;
+    ExecutionPlan aged = plan;
+    aged.staleness = staleness;
+    if (staleness > 0) aged.fusion = Fusion();  // it excludes both
+    keep(std::move(aged));
   }
   if (!parts.hand_over) return out;
   for (int part = 0; part <= kHandOverParts / 2; ++part) {

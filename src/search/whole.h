@@ -48,10 +48,11 @@ constexpr double kLeastGainOfParts = 0.01;
 // step ahead"; "" for nothing.
 std::string parts_text(const ExecutionPlan& plan);
 
-// Legal edits of a plan's fusion alone, of the parts that are allowed: other numbers of a
-// hand-over, none, and fusing the updates as they lie, or not.
-std::vector<ExecutionPlan> fusion_edits(const ExecutionPlan& plan, const PlanningProblem& problem,
-                                        const PlanParts& parts);
+// Legal edits of a plan's parts beside layouts, of those that are allowed: other numbers of a
+// hand-over, none, fusing the updates as they lie, or not, and rollouts ahead (without fusion) or
+// not.
+std::vector<ExecutionPlan> part_edits(const ExecutionPlan& plan, const PlanningProblem& problem,
+                                      const PlanParts& parts);
 
 // Whether a plan has only parts that are allowed.
 bool allows(const PlanParts& parts, const ExecutionPlan& plan);

@@ -62,17 +62,39 @@ TEST(WholeSearch, EachPartIsUsedWhereItIsAllowedAlone) {
   EXPECT_EQ(plain.found->tried, 0);
 }
 
-TEST(WholeSearch, FusionEditsAreLegalAndChangeFusionAlone) {
+// Rollouts ahead need devices of their own, and leave no fusion.
+TEST(WholeSearch, EditsOfStalenessGoBothWays) {
+  const PlanningProblem problem = whole_problem("grpo");
+  ExecutionPlan plan = uniform_plan(problem, 2, 1, 2);
+  const PlanParts parts{false, false, 1};
+  EXPECT_TRUE(part_edits(plan, problem, parts).empty());
+  for (CallPlan& entry : plan.calls) {
+    const bool generates = find_call(problem.graph, entry.call)->kind == CallKind::kGenerate;
+    entry.mesh = *contiguous_mesh(problem.cluster, generates ? 2 : 0, 2);
+    entry.strategy = {};
+    entry.strategy.dp = 2;
+  }
+  plan.fusion.migrate_below_samples = 4;
+  const auto ahead = part_edits(plan, problem, parts);
+  ASSERT_EQ(ahead.size(), 1U);
+  EXPECT_EQ(ahead.front().staleness, 1);
+  EXPECT_EQ(ahead.front().fusion, Fusion());
+  const auto back = part_edits(ahead.front(), problem, parts);
+  ASSERT_EQ(back.size(), 1U);
+  EXPECT_EQ(back.front().staleness, 0);
+}
+
+TEST(WholeSearch, EditsOfFusionAreLegalAndChangeFusionAlone) {
   const PlanningProblem problem = whole_problem("ppo");
   ExecutionPlan plan = uniform_plan(problem, 2, 1, 2);
-  const auto edits = fusion_edits(plan, problem, {});
+  const auto edits = part_edits(plan, problem, {});
   EXPECT_EQ(edits.size(), 5U);  // fused, and four numbers of a hand-over
   for (const ExecutionPlan& edited : edits) {
     EXPECT_TRUE(validate(edited, problem).ok());
     EXPECT_FALSE(edited.fusion == plan.fusion);
     EXPECT_EQ(edited.staleness, 0);
   }
-  EXPECT_TRUE(fusion_edits(plan, problem, {false, false, 0}).empty());
+  EXPECT_TRUE(part_edits(plan, problem, {false, false, 0}).empty());
   EXPECT_FALSE(allows({false, true, 0}, edits.front()));
   EXPECT_FALSE(allows({true, false, 0}, edits.back()));
   plan.staleness = 1;
@@ -108,8 +130,9 @@ TEST(WholeSearch, NoEditIsBelowTheBound) {
            {f.found->fused.plan, f.found->best.plan, uniform_plan(f.problem, 2, 1, 2)}) {
         RandomStream random(11, i);
         ExecutionPlan edited = random_edit(from, f.problem, random);
-        const auto fusions = fusion_edits(edited, f.problem, {});
-        if (!fusions.empty()) edited = fusions[random.below(fusions.size())];
+        const auto parts = part_edits(edited, f.problem, {true, true, 1});
+        if (const size_t part = random.below(parts.size() + 1); part < parts.size())
+          edited = parts[part];
         const Result<Verdict> verdict = judge(edited);
         if (!verdict.ok() || !verdict->fits) continue;
         const double least_s = edited.staleness > 0 ? bound_s : synchronous_s;

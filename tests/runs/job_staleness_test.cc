@@ -16,6 +16,7 @@ namespace braid {
 namespace {
 
 using testing::HasSubstr;
+using testing::Not;
 
 class JobStaleness : public JobRun {
  protected:
@@ -51,6 +52,29 @@ TEST_F(JobStaleness, AKilledJobGoesOnWithTheRolloutsThatWaited) {
   ASSERT_LT(steps_kept(killed), 4) << "it had ended before it was killed";
   finish(command(killed, "grpo", stale(2, {"checkpoint.resume=auto"})));
   if (!HasFatalFailure()) expect_same_run(one, killed);
+}
+
+// Under costs that were measured another plan is looked for that goes on with what waits: one with
+// this staleness, on whatever devices.
+TEST_F(JobStaleness, AJobGoesOnUnderAnotherPlanWithTheRolloutsThatWaited) {
+  const std::string one = "stale-stays", moved = "stale-moves";
+  std::vector<std::string> options = stale(1, {"train.total_steps=8", "checkpoint.keep_last=8"});
+  const CommandOutcome end = shell("", command(one, "grpo", options));
+  ASSERT_EQ(end.exit_code, 0) << end.output;
+  EXPECT_THAT(end.output, HasSubstr("under measured costs"));
+  EXPECT_THAT(end.output, Not(HasSubstr("no search under measured costs")));
+  if (const std::string better = path(one + "/better_plan.yaml"); path_exists(better))
+    EXPECT_THAT(*read_file(better), HasSubstr("staleness: 1"));
+  same_kernels(one, moved);
+  const auto child = start(command(moved, "grpo", options));
+  ASSERT_TRUE(reaches(moved, 2, *child));
+  for (const pid_t rank : children_of(child->pid())) ::kill(rank, SIGKILL);
+  ending(*child);
+  ASSERT_LT(steps_kept(moved), 8) << "it had ended before it was killed";
+  options.push_back("placement={update_actor: 1, generate: 0, old_logprob: 0, ref_logprob: 0}");
+  options.push_back("checkpoint.resume=auto");
+  finish(command(moved, "grpo", options));
+  if (!HasFatalFailure()) expect_same_metrics(one, moved);
 }
 
 // Ranks are stopped at random, in turn and together.

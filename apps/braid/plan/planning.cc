@@ -12,6 +12,7 @@
 #include "foreign/foreign.h"
 #include "host/file.h"
 #include "pricing/measured.h"
+#include "search/priced_parts.h"
 
 namespace braid {
 namespace {
@@ -161,8 +162,6 @@ Needs needs_of_search(const PlanArguments& arguments, Planning& planning, const 
 
 Status search_plan(const PlanArguments& arguments, Planning& planning) {
   const Stopwatch watch;
-  BRAID_ASSIGN(CallPricer pricer, CallPricer::make(planning.problem, planning.calibration));
-  planning.pricer = std::move(pricer);
   planning.judge = simulator_judge(planning.problem, planning.calibration);
   SpaceOptions options;
   options.margin = arguments.margin_percent / 100;
@@ -212,7 +211,12 @@ Status plan_inputs(const PlanArguments& arguments, const std::vector<std::string
     planning.notes.push_back(
         cat(device_numbers_text(planning.problem.cluster),
             "; nodes of one kind are numbered one after the other, however they are listed"));
-  BRAID_ASSIGN(planning.constraints, plan_constraints(loaded.config, planning.problem, read));
+  BRAID_ASSIGN(CallPricer pricer, CallPricer::make(planning.problem, planning.calibration));
+  planning.pricer = std::move(pricer);
+  BRAID_ASSIGN(planning.constraints,
+               arguments.keep
+                   ? priced_constraints(loaded.config, *planning.pricer, read, SpaceOptions())
+                   : plan_constraints(loaded.config, planning.problem, read));
   BRAID_ASSIGN(planning.given, configured_plan(loaded.config, planning.problem, read));
   planning.staleness = loaded.config.plan.staleness;
   const Status status = search_plan(arguments, planning);

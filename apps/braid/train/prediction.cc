@@ -116,6 +116,7 @@ struct SearchCase {
   Calibration calibration;
   SampleLengths lengths;
   double current_s = 0;   // of the present plan, at these costs
+  int64_t staleness = 0;  // of the present plan: what waits in the run's queue is for it
   PlanConstraints keeps;  // what another plan has to keep
   std::string folder;     // of the run
   std::string plan_file;  // of the configuration
@@ -139,7 +140,8 @@ Status keep_stated(const PlannedRun& planned, SearchCase* now) {
   if (planned.searched) {
     Config others = config;
     others.plan.file.clear();
-    BRAID_ASSIGN(now->keeps, plan_constraints(others, now->problem, file_reader()));
+    others.plan.staleness = now->staleness;
+    BRAID_ASSIGN(now->keeps, executable_constraints(others, now->problem, now->calibration));
     now->keys = " plan.auto=false plan.staleness=0";
     return ok_status();
   }
@@ -150,11 +152,13 @@ Status keep_stated(const PlannedRun& planned, SearchCase* now) {
 
 Result<std::string> search_again(const SearchCase& now) {
   BRAID_ASSIGN(const std::vector<ExecutionPlan> plans,
-               executable_plans(
-                   now.problem, now.calibration,
-                   {.units = kSearchUnits, .threads = 1, .constraints = &now.keeps, .stop = [&now] {
-                      return now.ended->load();
-                    }}));
+               executable_plans(now.problem, now.calibration,
+                                {.units = kSearchUnits,
+                                 .threads = 1,
+                                 .constraints = &now.keeps,
+                                 .staleness = now.staleness,
+                                 .synchronous = now.staleness == 0,
+                                 .stop = [&now] { return now.ended->load(); }}));
   BRAID_ASSIGN(const Program program, compile(plans.front(), now.problem));
   SimOptions options;
   if (!now.lengths.prompt.empty()) options.lengths = now.lengths;
@@ -194,8 +198,7 @@ void RunPrediction::note(Session& session, const std::map<std::string, double>& 
     const double took_s = now_s() - now;
     next_record_s_ = now + took_s + std::max(kRecordEvery_s, kRecordShare * took_s);
   }
-  // A synchronous plan could not go on with what waits.
-  if (steps_.size() == kStepsBeforeSearch && planned_.plan->staleness == 0) begin_search();
+  if (steps_.size() == kStepsBeforeSearch) begin_search();
   if (is_ready(found_)) say_found();
   if (planned_.chooses_migration) choose_migration(session);
 }
@@ -252,11 +255,15 @@ Result<std::map<std::string, double>> RunPrediction::measured_factors() const {
 
 void RunPrediction::begin_search() {
   const auto begin = [&]() -> Status {
-    SearchCase now{measured_problem(),        {}, {},        0, {}, run_folder(planned_.config),
-                   planned_.config.plan.file, "", run_ended_};
-    BRAID_TRY(keep_stated(planned_, &now));
+    SearchCase now;
+    now.problem = measured_problem();
+    now.staleness = planned_.plan->staleness;
+    now.folder = run_folder(planned_.config);
+    now.plan_file = planned_.config.plan.file;
+    now.ended = run_ended_;
     BRAID_ASSIGN(now.calibration, runtime_calibration(now.problem));
     BRAID_ASSIGN(now.calibration.own_values, measured_factors());
+    BRAID_TRY(keep_stated(planned_, &now));
     BRAID_ASSIGN(const Trace trace, predicted(now.calibration));
     now.current_s = trace.step_s;
     if (!lengths_.back().prompt.empty()) now.lengths = lengths_.back();

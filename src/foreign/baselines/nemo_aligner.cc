@@ -47,7 +47,7 @@ Result<ExecutionPlan> nemo_aligner_plan(const PlanningProblem& problem) {
   CallUnits units;
   for (const Call& call : problem.graph.calls)
     if (uses_model(call)) units[call.name] = nodes.size() > 1 ? node : std::max(1, node / 2);
-  BRAID_ASSIGN(const CallMeshes meshes, placement_meshes("split", problem, units));
+  BRAID_ASSIGN(const CallMeshes meshes, placement_meshes("split", problem, {units}));
   return layouts::in_order(problem, [&](const Call& call) -> Result<CallPlan> {
     CallPlan entry{call.name, meshes.at(call.name), {}};
     BRAID_ASSIGN(entry.strategy, strategy_of(problem, call, entry.mesh));
