@@ -335,12 +335,14 @@ int64_t DataSet::next_position(int64_t index, int64_t begin) const {
     if (const int64_t found = in * size() + index_in_epoch(index, in); found >= begin) return found;
 }
 
-Result<DataRecord> DataSet::at(int64_t position) const {
+int64_t DataSet::index_at(int64_t position) const {
   const auto seed = static_cast<uint64_t>(config_.seed);
   const int64_t index = position % size();
-  if (!config_.shuffle) return record(index);
-  return record(Permutation(size(), mix_seed(seed, epoch(position))).at(index));
+  if (!config_.shuffle) return index;
+  return Permutation(size(), mix_seed(seed, epoch(position))).at(index);
 }
+
+Result<DataRecord> DataSet::at(int64_t position) const { return record(index_at(position)); }
 
 Result<DataSet> make_data_set(RowFiles rows, DataNeed need, const Tokenizer* tokenizer,
                               const DataConfig& config, const LoadingOptions& options) {

@@ -85,6 +85,8 @@ class DataSet {
   // own seed.
   Result<DataRecord> at(int64_t position) const;
   int64_t epoch(int64_t position) const { return position / size(); }
+  // The record that it is, in the order of the data.
+  int64_t index_at(int64_t position) const;
   // The first position from `begin` on that means the record of this index.
   int64_t next_position(int64_t index, int64_t begin) const;
 

@@ -79,6 +79,7 @@ RANK_TEST(HandedOver, EveryOpIsWhereItIsPredicted, 4) {
   ExecutionPlan plan = plan_of(problem, 2, 2, 16);
   scored(world, problem, plan, 0.2);
   plan.fusion.migrate_cache = false;
+  plan.fusion.predicted_lengths = true;
   scored(world, problem, plan, 0.2);
 }
 

@@ -61,18 +61,20 @@ Status Generation::submit(const SampleStore& store) {
     const SampleId id = store.sample(row).id;
     if (drawn_for(store, row) != id.value) continue;
     const std::vector<int32_t>& prompt = (*prompts)[row];
-    BRAID_TRY(engine_->submit({id, prompt, drawn, history_.expected(prompt)}));
+    BRAID_TRY(engine_->submit({id, prompt, drawn, predicted(row)}));
   }
   return ok_status();
 }
 
 Status Generation::begin(const Call& call, Model& model, std::unique_ptr<EngineRanks> ranks,
-                         const SampleStore& store, const Rows& rows, int64_t step) {
+                         const SampleStore& store, const Rows& rows, int64_t step,
+                         std::vector<int64_t> predicted) {
   call_ = &call;
   responses_ = store.responses_of(call);
   greedy_ = call.function == "greedy";
   model_ = &model;
   rows_ = rows;
+  predicted_ = std::move(predicted);
   finished_.clear();
   engine_.reset();
   ranks_ = std::move(ranks);
@@ -86,7 +88,7 @@ Status Generation::begin(const Call& call, Model& model, std::unique_ptr<EngineR
   EngineOptions options;
   options.kv_budget_tokens = options_.kv_budget_tokens;
   options.max_concurrent = options_.max_concurrent;
-  options.longest_first = options_.longest_first;
+  options.longest_first = !predicted_.empty();
   options.ranks = ranks_.get();
   BRAID_ASSIGN(engine_, Engine::create(model, options));
   if (!options_.stop.empty()) {
@@ -144,7 +146,7 @@ Status Generation::take(const SampleStore& store, size_t row, Generated progress
                         std::vector<KvLayer> kv) {
   rows_.push_back(row);
   std::sort(rows_.begin(), rows_.end());
-  Request request{store.sample(row).id, progress.prompt_ids, sampling(*model_)};
+  Request request{store.sample(row).id, progress.prompt_ids, sampling(*model_), predicted(row)};
   return engine_->import_sequence({std::move(request), std::move(progress), std::move(kv)});
 }
 
@@ -168,8 +170,6 @@ Status Generation::write(SampleStore& store, const Rows& rows) {
     const Generated& sample = *done;
     logprobs.insert(logprobs.end(), sample.logprobs.begin(), sample.logprobs.end());
     truncated.push_back(sample.finish == Finish::kLength ? 1 : 0);
-    if (engine_ && !greedy_)
-      history_.note(sample.prompt_ids, static_cast<int64_t>(sample.response_ids.size()));
     responses.push_back(sample.response_ids);
   }
   BRAID_TRY(store.put_tokens(responses_, rows, std::move(responses)));

@@ -14,7 +14,6 @@
 #include "data/tokenizer/tokenizer.h"
 #include "program/hand_over.h"
 #include "rollout/engine.h"
-#include "rollout/length_history.h"
 #include "samples/rollout_file.h"
 #include "samples/sample_store.h"
 
@@ -28,10 +27,12 @@ class Generation {
 
   // Submits the prompts of these rows, or takes their responses in step `step` from
   // rollout.replay. A call whose function is greedy takes the likeliest token each time, once for
-  // the rows of a group. `ranks` is null where this rank has the whole model, else it has a part.
-  // REQUIRES: the model and the call outlive finish().
+  // the rows of a group. Where it is `predicted` how many new tokens each row of the store will
+  // get, the longest are admitted first. `ranks` is null where this rank has the whole model, else
+  // it has a part. REQUIRES: the model and the call outlive finish().
   Status begin(const Call& call, Model& model, std::unique_ptr<EngineRanks> ranks,
-               const SampleStore& store, const Rows& rows, int64_t step);
+               const SampleStore& store, const Rows& rows, int64_t step,
+               std::vector<int64_t> predicted = {});
 
   // One scheduling round and forward; what it drew counts after settle(), which executes the ops of
   // an agreement. Nothing once drained, as under rollout.replay.
@@ -76,6 +77,7 @@ class Generation {
  private:
   Status replay(const SampleStore& store, int64_t step);
   SamplingOptions sampling(const Model& model) const;
+  int64_t predicted(size_t row) const { return predicted_.empty() ? 0 : predicted_[row]; }
   Status submit(const SampleStore& store);
   const Generated* finished(const SampleStore& store, size_t row) const;
   // The sample whose response a row has: its own, or the first of its group on this rank.
@@ -84,7 +86,7 @@ class Generation {
   const RolloutConfig& options_;
   int64_t seed_;
   const Tokenizer* tokenizer_;
-  LengthHistory history_;  // of the prompts that this rank has generated for
+  std::vector<int64_t> predicted_;  // new tokens of each row of the store; empty: nobody has said
   std::optional<RolloutReplay> file_;
   std::map<std::string, std::map<int64_t, RolloutRow>> replayed_;  // by field of responses
 

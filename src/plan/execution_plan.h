@@ -98,7 +98,8 @@ inline constexpr int64_t kMaxFusionUnits = 10'000;
 // fusion.migrate_below_samples: auto, the number with which a step is fastest (search/migration.h).
 inline constexpr int64_t kAutoMigration = -1;
 
-// Fused schedules (program/fused.h), and a generation that is handed over (program/hand_over.h).
+// Fused schedules (program/fused.h), a generation that is handed over (program/hand_over.h), and
+// which replica draws which sample.
 struct Fusion {
   bool train_schedules = false;       // fuse the pipelines of two train calls
   int64_t migrate_below_samples = 0;  // hand it over when at most so many are left; 0: off
@@ -106,6 +107,9 @@ struct Fusion {
   // Replicas go on with at most so many each; 0: with as many as each had at the begin.
   int64_t migrate_to_samples = 0;
   bool migrate_cache = true;  // false: only tokens move, and keys and values are computed again
+  // Replicas of a generation are given samples by the lengths that are predicted from earlier
+  // responses to their prompts, the longest first; false: in order.
+  bool predicted_lengths = false;
   friend bool operator==(const Fusion&, const Fusion&) = default;
 };
 

@@ -124,6 +124,7 @@ Json plan_json(const ExecutionPlan& plan) {
             {"migrate_below_samples", plan.fusion.migrate_below_samples},
             {"migrate_to_samples", plan.fusion.migrate_to_samples},
             {"migrate_cache", plan.fusion.migrate_cache},
+            {"predicted_lengths", plan.fusion.predicted_lengths},
             {"seed", plan.fusion.seed},
             {"units", plan.fusion.units}}},
           {"staleness", plan.staleness}};
@@ -142,6 +143,8 @@ Result<ExecutionPlan> plan_from_json(const Json& json) {
   BRAID_ASSIGN(plan.fusion.migrate_to_samples,
                json_field_or<int64_t>(fusion, "migrate_to_samples", 0));
   BRAID_ASSIGN(plan.fusion.migrate_cache, json_field_or<bool>(fusion, "migrate_cache", true));
+  BRAID_ASSIGN(plan.fusion.predicted_lengths,
+               json_field_or<bool>(fusion, "predicted_lengths", false));
   BRAID_ASSIGN(plan.fusion.seed, json_field_or<int64_t>(fusion, "seed", Fusion().seed));
   BRAID_ASSIGN(plan.fusion.units, json_field_or<int64_t>(fusion, "units", Fusion().units));
   BRAID_ASSIGN(plan.staleness, json_field_or<int64_t>(json, "staleness", 0));

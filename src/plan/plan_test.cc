@@ -213,6 +213,12 @@ std::vector<Broken> broken_plans() {
          strategy_of(p, "generate").dp = 1, strategy_of(p, "generate").tp = 8;
        },
        {"fusion.migrate_below_samples", "call generate has dp 1", "set it to 0"}},
+      {"predicted",
+       [](auto& p) {
+         p.fusion.predicted_lengths = true;
+         strategy_of(p, "generate").dp = 1, strategy_of(p, "generate").tp = 8;
+       },
+       {"fusion.predicted_lengths", "every generation has dp 1", "set it false"}},
       {"fused_tokens",
        [](auto& p) {
          p.fusion.train_schedules = true;
@@ -269,6 +275,7 @@ ExecutionPlan random_plan(std::mt19937* rng) {
   plan.devices = static_cast<int>(1 + below(64));
   plan.staleness = below(3);
   plan.fusion = {below(2) == 1, below(2) * 7, below(100), below(100)};
+  plan.fusion.predicted_lengths = below(2) == 1;
   for (int i = 0; i < below(5); ++i) {
     CallPlan call{cat("call_", i), {}, {}};
     for (int j = 0; j <= below(6); ++j)

@@ -147,7 +147,7 @@ Status read_fusion(const YamlNode& node, Fusion* fusion) {
   BRAID_TRY(require_map(node, "fusion"));
   BRAID_TRY(require_known_keys(node, "fusion.",
                                {"train_schedules", "migrate_below_samples", "migrate_to_samples",
-                                "migrate_cache", "seed", "units"}));
+                                "migrate_cache", "predicted_lengths", "seed", "units"}));
   if (const YamlNode* value = node.find("train_schedules")) {
     BRAID_ASSIGN(fusion->train_schedules, read_flag(*value, "fusion.train_schedules"));
   }
@@ -165,6 +165,9 @@ Status read_fusion(const YamlNode& node, Fusion* fusion) {
   }
   if (const YamlNode* value = node.find("migrate_cache")) {
     BRAID_ASSIGN(fusion->migrate_cache, read_flag(*value, "fusion.migrate_cache"));
+  }
+  if (const YamlNode* value = node.find("predicted_lengths")) {
+    BRAID_ASSIGN(fusion->predicted_lengths, read_flag(*value, "fusion.predicted_lengths"));
   }
   if (const YamlNode* value = node.find("seed")) {
     BRAID_ASSIGN(fusion->seed, read_number(*value, "fusion.seed"));
@@ -296,6 +299,7 @@ std::string plan_to_yaml(const ExecutionPlan& plan, const Cluster* cluster) {
                    ? cat(", migrate_to_samples: ", plan.fusion.migrate_to_samples)
                    : "",
                plan.fusion.migrate_cache ? "" : ", migrate_cache: false",
+               plan.fusion.predicted_lengths ? ", predicted_lengths: true" : "",
                ", seed: ", plan.fusion.seed, ", units: ", plan.fusion.units, "}\n");
   if (plan.staleness != 0) out += cat("staleness: ", plan.staleness, "\n");
   return out;

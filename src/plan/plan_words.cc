@@ -78,6 +78,8 @@ std::vector<std::string> plan_words(const ExecutionPlan& plan) {
   if (plan.fusion.migrate_below_samples != 0)
     out.push_back(cat("the generation is handed over when at most ",
                       migration_text(plan.fusion.migrate_below_samples), " samples are left"));
+  if (plan.fusion.predicted_lengths)
+    out.push_back("samples are given to replicas by predicted lengths, the longest first");
   if (plan.staleness > 0)
     out.push_back(cat("rollouts may be ", plan.staleness, " steps older than the weights"));
   return out;

@@ -411,6 +411,25 @@ Status check_hand_over(const ExecutionPlan& plan, const PlanningProblem& problem
   return ok_status();
 }
 
+// Samples stay with the replica that they were given to until the step ends.
+Status check_predicted_lengths(const ExecutionPlan& plan, const PlanningProblem& problem) {
+  const auto refused = [](const std::string& why) {
+    return invalid_input(cat("fusion.predicted_lengths: ", why, "; set it false"));
+  };
+  bool several = false;
+  for (const Call& call : problem.graph.calls) {
+    if (call.kind == CallKind::kSelect)
+      return refused("groups that are drawn again are generated in several rounds of the step");
+    if (call.kind == CallKind::kGenerate)
+      several = several || call_plan(plan, call.name).strategy.dp > 1;
+  }
+  if (!generates(problem.graph))
+    return refused(cat("graph ", problem.graph.name, " generates nothing"));
+  if (!several) return refused("every generation has dp 1, so one replica draws all samples");
+  if (plan.staleness > 0) return refused("is not available with staleness");
+  return ok_status();
+}
+
 Status check_fusion(const ExecutionPlan& plan, const PlanningProblem& problem) {
   if (plan.fusion.migrate_to_samples < 0)
     return invalid_input("fusion.migrate_to_samples: must not be negative");
@@ -420,6 +439,7 @@ Status check_fusion(const ExecutionPlan& plan, const PlanningProblem& problem) {
     return invalid_input(
         "fusion: migrate_to_samples and migrate_cache say how samples move, and "
         "migrate_below_samples is 0, so none do; set that, or remove them");
+  if (plan.fusion.predicted_lengths) BRAID_TRY(check_predicted_lengths(plan, problem));
   if (plan.fusion.train_schedules) return check_train_schedules(plan, problem);
   if (plan.fusion.seed == Fusion().seed && plan.fusion.units == Fusion().units) return ok_status();
   return invalid_input(

@@ -28,6 +28,7 @@ class PlanCompiler {
       : plan_(plan), problem_(problem), steps_(steps), only_(only) {
     place_calls(plan, problem, &program_);
     program_.staleness = steps.empty() ? plan.staleness : 0;
+    program_.predicts_lengths = steps.empty() && plan.fusion.predicted_lengths;
     const size_t ranks = plan.devices, calls = problem.graph.calls.size();
     program_.ranks.resize(ranks);
     last_.assign(calls, std::vector<int32_t>(ranks, -1));

@@ -120,10 +120,12 @@ HandOver hand_over(const std::vector<SampleProgress>& samples, const std::vector
     if (!out.goes_on[replica])
       for (const int32_t row : std::exchange(out.left[replica], {}))
         homeless.push_back({row, static_cast<int32_t>(replica), -1});
-  // New tokens so far: the fewest have the most before them.
-  std::stable_sort(homeless.begin(), homeless.end(), [&](const SampleMove& a, const SampleMove& b) {
-    return samples[a.row].produced < samples[b.row].produced;
-  });
+  // Where nothing is predicted, those with the fewest new tokens so far have the most before them.
+  const auto done = [&](const SampleMove& move) {
+    return samples[move.row].produced - samples[move.row].predicted;
+  };
+  std::stable_sort(homeless.begin(), homeless.end(),
+                   [&](const SampleMove& a, const SampleMove& b) { return done(a) < done(b); });
   for (SampleMove& move : homeless) {
     for (size_t replica = 0; replica < owned.size(); ++replica)
       if (out.goes_on[replica] &&

@@ -28,6 +28,7 @@ struct SampleProgress {
   int64_t prompt = 0;    // tokens
   int64_t produced = 0;  // new ones
   bool finished = false;
+  int64_t predicted = 0;  // new ones when it will have finished; 0: nobody has said
   friend bool operator==(const SampleProgress&, const SampleProgress&) = default;
 };
 
@@ -60,7 +61,8 @@ struct HandOver {
 // As few replicas go on as have room for what is left: max(ceil(R / sequences), ceil(tokens that R
 // samples may come to / tokens of a cache)) of R samples. They are those with the most samples left
 // (of equally many the first), so that the fewest move; a sample goes to the one that has least to
-// do, the one with the most tokens left first. `owned`: the rows of each replica.
+// do, the one with the most tokens left first (as predicted, else the one with the fewest new
+// ones). `owned`: the rows of each replica.
 HandOver hand_over(const std::vector<SampleProgress>& samples, const std::vector<SampleRows>& owned,
                    const ReplicaLimits& limits);
 

@@ -37,6 +37,19 @@ TEST(HandOver, FewestSamplesMove) {
   EXPECT_THAT(handed.late, ElementsAre(1, 4, 5, 6, 9, 11));
 }
 
+// Of what moves the sample that is predicted to be the longest goes first, to who has least.
+TEST(HandOver, PredictionsSayWhoHasTheMostLeft) {
+  const std::vector<SampleRows> owned = {{0, 1}, {2, 3, 4}, {5, 6, 7}};
+  std::vector<SampleProgress> samples = progress_of({-5, -9, -1, -1, -1, -1, -1, -4});
+  const ReplicaLimits limits{4, 0, 50};
+  EXPECT_THAT(hand_over(samples, owned, limits).moves,
+              ElementsAre(SampleMove{0, 0, 1}, SampleMove{1, 0, 2}));
+  for (SampleProgress& sample : samples) sample.predicted = 10;
+  samples[1].predicted = 40;  // has 31 before it, the other 5
+  EXPECT_THAT(hand_over(samples, owned, limits).moves,
+              ElementsAre(SampleMove{0, 0, 2}, SampleMove{1, 0, 1}));
+}
+
 TEST(HandOver, AsManyGoOnAsHaveRoom) {
   const std::vector<SampleRows> owned = {{0, 1, 2}, {3, 4, 5}, {6, 7, 8}};
   const auto samples = progress_of({-1, -2, 9, -3, -4, 9, -5, 9, 9});
@@ -181,6 +194,20 @@ TEST(HandOver, FaultyListsAreRefused) {
               testing::Not(IsEmpty()));
   EXPECT_THAT(message([&](auto* list) { std::swap((*list)[scores], (*list)[scores + 1]); }),
               testing::Not(IsEmpty()));
+}
+
+TEST(PredictedLengths, ProgramsThatCannotAreRefused) {
+  const PlanningProblem problem = make_test_problem({.devices = 4, .prompts = 32});
+  ExecutionPlan plan = plan_of(problem);
+  const std::string in_order = program_hash(*compile(plan, problem));
+  plan.fusion.predicted_lengths = true;
+  auto program = compile(plan, problem);
+  ASSERT_TRUE(program.ok()) << program.status().message();
+  EXPECT_NE(program_hash(*program), in_order);
+  for (CallPlacement& call : program->calls) call.strategy.dp = 1;
+  EXPECT_THAT(verify(*program).message(), HasSubstr("no generation has several replicas"));
+  plan.staleness = 1;
+  EXPECT_FALSE(compile(plan, problem).ok());
 }
 
 TEST(HandOver, PlansThatCannotAreRefused) {

@@ -378,4 +378,22 @@ std::vector<SampleRows> partition_requests(int64_t samples, const Strategy& stra
   return even_runs(samples, strategy.dp);
 }
 
+std::vector<SampleRows> partition_requests(const std::vector<int64_t>& predicted, int64_t group,
+                                           const Strategy& strategy) {
+  const int64_t samples = std::ssize(predicted);
+  const bool even = samples % strategy.dp == 0 && samples % group == 0;
+  const int64_t piece = even ? std::gcd(group, samples / strategy.dp) : 1;
+  std::vector<int64_t> tokens(samples / piece), room;
+  for (int64_t row = 0; row < samples; ++row) tokens[row / piece] += predicted[row];
+  for (const SampleRows& run : even_runs(std::ssize(tokens), strategy.dp))
+    room.push_back(std::ssize(run));
+  std::vector<SampleRows> out;
+  for (const SampleRows& pieces : balance_load(tokens, room)) {
+    SampleRows& rows = out.emplace_back();
+    for (const int32_t each : pieces)
+      for (int64_t i = 0; i < piece; ++i) rows.push_back(static_cast<int32_t>(each * piece + i));
+  }
+  return out;
+}
+
 }  // namespace braid::inline program

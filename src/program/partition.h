@@ -125,6 +125,11 @@ std::vector<SampleRows> cut_by_tokens(const std::vector<int64_t>& tokens, int64_
 
 // The samples that each generation replica is given: runs of the step's samples in order.
 std::vector<SampleRows> partition_requests(int64_t samples, const Strategy& strategy);
+// The same of samples whose numbers of new tokens are predicted: as many to each replica, and about
+// as many tokens, the longest first. Of each `group` in a row, which have one prompt, as many stay
+// together as let all replicas have as many pieces.
+std::vector<SampleRows> partition_requests(const std::vector<int64_t>& predicted, int64_t group,
+                                           const Strategy& strategy);
 
 // Puts items into bins: the largest first, each to the bin that holds least and has room (Graham,
 // "Bounds on multiprocessing timing anomalies", 1969, with bins of given size). Returns the items

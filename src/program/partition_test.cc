@@ -4,6 +4,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
 
 namespace braid::inline program {
@@ -168,6 +169,39 @@ TEST(SharedPromptsTest, TheFirstOfAGroupHasItsPrompt) {
                           PackedLength{15, 10}));
   EXPECT_THAT(packed_lengths({0, 1}, samples, false),
               ElementsAre(PackedLength{12, 0}, PackedLength{13, 0}));
+}
+
+// The longest first, to who has the least; as many to each.
+TEST(PartitionRequests, PredictedTokensAreEven) {
+  Strategy strategy;
+  strategy.dp = 2;
+  EXPECT_THAT(partition_requests({9, 8, 1, 2, 3, 1}, 1, strategy),
+              ElementsAre(ElementsAre(0, 2, 3), ElementsAre(1, 4, 5)));
+  // Groups of two stay together where both replicas have whole ones, halves of them else.
+  EXPECT_THAT(partition_requests({4, 4, 9, 9, 1, 1, 5, 5}, 2, strategy),
+              ElementsAre(ElementsAre(2, 3, 4, 5), ElementsAre(0, 1, 6, 7)));
+  EXPECT_THAT(partition_requests({4, 4, 9, 9, 1, 1}, 2, strategy),
+              ElementsAre(ElementsAre(0, 2, 4), ElementsAre(1, 3, 5)));
+}
+
+TEST(PartitionRequests, EverySampleIsPredictedForOneReplica) {
+  for (int64_t seed = 0; seed < 50; ++seed) {
+    Strategy strategy;
+    strategy.dp = static_cast<int>(1 + seed % 5);
+    const int64_t group = 1 + seed % 3, samples = group * (5 + seed % 7);
+    std::vector<int64_t> predicted;
+    for (int64_t i = 0; i < samples; ++i)
+      predicted.push_back(static_cast<int64_t>(100 * (1 + wave(seed, i))));
+    SampleRows all;
+    for (const SampleRows& rows : partition_requests(predicted, group, strategy)) {
+      EXPECT_TRUE(std::is_sorted(rows.begin(), rows.end()));
+      EXPECT_LE(std::abs(std::ssize(rows) * strategy.dp - samples), strategy.dp);
+      all.insert(all.end(), rows.begin(), rows.end());
+    }
+    std::sort(all.begin(), all.end());
+    ASSERT_EQ(std::ssize(all), samples);
+    for (int64_t i = 0; i < samples; ++i) EXPECT_EQ(all[i], i);
+  }
 }
 
 }  // namespace

@@ -158,6 +158,8 @@ struct Program {
   std::vector<RoleState> states = {};
   std::vector<FusedCalls> fused = {};
   FusedScoring scoring = {};
+  // Which replica generates which sample depends on predicted lengths (program/partition.h).
+  bool predicts_lengths = false;
   int64_t staleness = 0;  // steps that rollouts may be older than the weights that learn from them
   friend bool operator==(const Program&, const Program&) = default;
 };

@@ -244,6 +244,29 @@ Status verify_staleness(const Program& program) {
   return ok_status();
 }
 
+// Which replica has which sample is said once in a step, when its prompts are there.
+Status verify_predictions(const Program& program) {
+  if (!program.predicts_lengths) return ok_status();
+  bool several = false;
+  for (size_t i = 0; i < program.calls.size(); ++i) {
+    const CallKind kind = program.graph.calls[i].kind;
+    if (kind == CallKind::kSelect)
+      return invalid_input("lengths are predicted of samples that a step draws several times");
+    several = several || (kind == CallKind::kGenerate && program.calls[i].strategy.dp > 1);
+  }
+  if (steps_ahead(program.graph) > 0)
+    return invalid_input("lengths are predicted of samples of a later step");
+  return several ? ok_status()
+                 : invalid_input("lengths are predicted, and no generation has several replicas");
+}
+
+// Of the program as a whole, whatever its lists are.
+Status verify_program_tables(const Program& program) {
+  BRAID_TRY(verify_staleness(program));
+  BRAID_TRY(verify_predictions(program));
+  return verify_exchange_table(program);
+}
+
 // What a list has to obey whatever those of other ranks are.
 Status verify_one(const Program& program, size_t rank, const CallWaits& waits) {
   const std::string where = cat("program of rank ", rank);
@@ -263,15 +286,13 @@ Status verify_one(const Program& program, size_t rank, const CallWaits& waits) {
 Status verify_list(const Program& program, DeviceId rank) {
   if (rank.value < 0 || rank.value >= std::ssize(program.ranks))
     return invalid_input(cat("rank ", rank, " is not in the program"));
-  BRAID_TRY(verify_staleness(program));
-  BRAID_TRY(verify_exchange_table(program));
+  BRAID_TRY(verify_program_tables(program));
   BRAID_TRY(verify_reallocation_table(program, rank));
   return verify_one(program, rank.value, call_waits(program.graph));
 }
 
 Status verify(const Program& program) {
-  BRAID_TRY(verify_staleness(program));
-  BRAID_TRY(verify_exchange_table(program));
+  BRAID_TRY(verify_program_tables(program));
   BRAID_TRY(verify_reallocation_table(program));
   const CallWaits waits = call_waits(program.graph);
   for (size_t rank = 0; rank < program.ranks.size(); ++rank)

@@ -137,14 +137,21 @@ std::optional<int64_t> CallRows::cut_smaller(CallId call, int64_t step, size_t m
   return std::nullopt;
 }
 
+std::vector<SampleRows> CallRows::requests(CallId generate) const {
+  const Strategy& strategy = placement(generate).strategy;
+  if (predicted_.empty() || !program_.predicts_lengths)
+    return partition_requests(static_cast<int64_t>(store_.size()), strategy);
+  return partition_requests(predicted_, config_.rollout.samples_per_prompt, strategy);
+}
+
 std::vector<SampleRows> CallRows::by_rank(CallId call, int64_t step, SamplePart part) {
   const Call& entry = program_.graph.calls[call.value];
   const auto samples = static_cast<int64_t>(store_.size());
   const bool partitioned = uses_model(entry) && entry.kind != CallKind::kGenerate;
   const Partition* partition = partitioned ? &this->partition(call, step, part) : nullptr;
   Partition generated;
-  if (entry.kind == CallKind::kGenerate && in_parts(call)) {
-    generated.owned = generated_rows(*handed_, part);
+  if (entry.kind == CallKind::kGenerate) {
+    generated.owned = in_parts(call) ? generated_rows(*handed_, part) : requests(call);
     partition = &generated;
   }
   if (placed()) return rows_by_rank(program_, call, samples, partition);

@@ -30,7 +30,13 @@ class CallRows : public RowsByRank {
 
   size_t samples() const override { return store_.size(); }
   // The samples have changed: another step, or some were dropped.
-  void forget() { partitions_.clear(), handed_.reset(); }
+  void forget() { partitions_.clear(), handed_.reset(), predicted_.clear(); }
+  // New tokens that each sample is predicted to get: what a generation expects, and what its
+  // replicas are given where the program says so, until the samples change. The same on all ranks.
+  void predict(std::vector<int64_t> tokens) { predicted_ = std::move(tokens); }
+  const std::vector<int64_t>& predicted() const { return predicted_; }
+  // What each replica of a generation is given.
+  std::vector<SampleRows> requests(CallId generate) const;
   // The generation of the step is handed over: its rows and those of its scorers come in parts.
   void hand_over(HandOver handed) { handed_ = std::move(handed); }
   const std::optional<HandOver>& handed() const { return handed_; }
@@ -101,6 +107,7 @@ class CallRows : public RowsByRank {
   CallPlacement alone_;  // one rank with all of every model
   ModelShape whole_;     // of those models: what a single rank's ops depend on
   std::optional<HandOver> handed_;
+  std::vector<int64_t> predicted_;  // by row; empty: nothing is
   std::map<std::pair<int32_t, SamplePart>, Partition> partitions_;
   std::map<int32_t, int64_t> micro_tokens_;  // of calls that were cut smaller
   std::set<int32_t> alone_calls_;

@@ -14,8 +14,7 @@ namespace braid::inline search {
 namespace {
 
 constexpr int64_t kParts = 32, kCoarseParts = 8;
-// Of a step: a gain below is none, and scoring below is not worth hiding.
-constexpr double kNothing = 0.005, kLittle = 0.01;
+constexpr double kLittle = 0.01;  // of a step: scoring below is not worth hiding
 
 bool better(const MigrationPoint& a, const MigrationPoint& b) {
   return a.fits != b.fits ? a.fits : a.step_s < b.step_s;
@@ -23,7 +22,7 @@ bool better(const MigrationPoint& a, const MigrationPoint& b) {
 
 bool is_worth_it(const MigrationPoint& handed, const MigrationPoint& apart) {
   if (handed.fits != apart.fits) return handed.fits;
-  return handed.step_s < (1 - kNothing) * apart.step_s;
+  return handed.step_s < (1 - kNoGain) * apart.step_s;
 }
 
 // How samples move: fusion.migrate_to_samples and migrate_cache.
@@ -171,14 +170,6 @@ std::string why_not(const PlanningProblem& problem, const MigrationPoint& apart,
              " of scoring, and the replicas that go on take ", seconds_text(later_s), " longer");
 }
 
-// A plan is only asked whether it could: the message without the key, and without what mends it.
-std::string cause(const Status& status) {
-  const std::string& text = status.message();
-  const std::string key = "fusion.migrate_below_samples: ", mend = "; set it to 0";
-  const size_t begin = text.rfind(key, 0) == 0 ? key.size() : 0;
-  return text.substr(begin, text.rfind(mend) - begin);
-}
-
 // At most so many lines of a curve, with the ends and the chosen one.
 std::vector<MigrationPoint> thinned(const std::vector<MigrationPoint>& curve, int64_t chosen) {
   constexpr size_t kLines = 12;
@@ -208,7 +199,18 @@ std::string settings_text(const Fusion& fusion) {
              ", migrate_cache: ", fusion.migrate_cache ? "true" : "false");
 }
 
+std::string cause(const Status& status) {
+  return cause_alone(status, "fusion.migrate_below_samples");
+}
+
 }  // namespace
+
+std::string cause_alone(const Status& status, const std::string& key) {
+  const std::string& text = status.message();
+  const std::string begins = cat(key, ": ");
+  const size_t begin = text.rfind(begins, 0) == 0 ? begins.size() : 0;
+  return text.substr(begin, text.rfind("; set it ") - begin);
+}
 
 MigrationPoint fastest_of(const std::vector<MigrationPoint>& curve) {
   const MigrationPoint fastest = *std::min_element(curve.begin(), curve.end(), better);

@@ -10,6 +10,9 @@
 
 namespace braid::inline search {
 
+// Of a step: a gain below is none.
+inline constexpr double kNoGain = 0.005;
+
 struct MigrationPoint {
   int64_t below = 0;  // fusion.migrate_below_samples; 0: not handed over
   // Since the step began: the last sample is generated, and the last is scored by the calls that
@@ -53,6 +56,10 @@ Result<MigrationProposal> propose_migration(const ExecutionPlan& plan,
 Result<ExecutionPlan> with_chosen_migration(ExecutionPlan plan, const PlanningProblem& problem,
                                             const Calibration& calibration,
                                             const SimulationOptions& options = {});
+
+// Why a plan cannot have a key of its fusion, of which it is only asked whether it could: the
+// message without the key, and without what mends it.
+std::string cause_alone(const Status& status, const std::string& key);
 
 // The curve as a table of a dozen lines with the chosen number marked, and one line that says what
 // it gains or why nothing does; or why the plan cannot hand over.

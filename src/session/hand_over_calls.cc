@@ -79,9 +79,11 @@ Result<std::vector<SampleProgress>> HandOverCalls::share_progress(CallId call) {
     }
   BRAID_TRY(step_.exchange.everyone()->all_reduce(told, Reduce::kSum, "finished samples").wait());
   const std::vector<int64_t> prompts = store.prompt_lens();
+  const std::vector<int64_t>& predicted = step_.rows.predicted();
   std::vector<SampleProgress> out;
   for (size_t row = 0; row < store.size(); ++row)
-    out.push_back({prompts[row], std::abs(numbers[row]) - 1, numbers[row] > 0});
+    out.push_back({prompts[row], std::abs(numbers[row]) - 1, numbers[row] > 0,
+                   predicted.empty() ? 0 : predicted[row]});
   return out;
 }
 
@@ -95,7 +97,7 @@ Status HandOverCalls::hand_over(CallId id) {
   const ReplicaLimits limits =
       going_on({rollout.max_concurrent, rollout.kv_budget_tokens, rollout.max_response_length},
                samples, strategy.dp, step_.program.scoring.most);
-  const HandOver handed = braid::hand_over(progress, partition_requests(samples, strategy), limits);
+  const HandOver handed = braid::hand_over(progress, step_.rows.requests(id), limits);
   std::vector<int64_t> lens(progress.size(), 0);
   for (const int32_t row : handed.early) lens[row] = progress[row].produced;
   step_.store.set_lens_of(call, std::move(lens));

@@ -183,6 +183,7 @@ Session::Session(const Config& config, const Program& program, World* world, Loa
       ahead_(braid::steps_ahead(program_.graph) == 0
                  ? nullptr
                  : std::make_unique<StepsAhead>(config_, program_, loaded.everyone)),
+      predicts_(predicts(config_, program_)),
       generation_(config_.rollout, config_.train.seed, data_.tokenizer_or_null()),
       hand_over_(step_, generation_),
       infers_(step_),
@@ -338,7 +339,18 @@ Status Session::share(int32_t entry) {
   account.note_shared(entry, position_.step);
   if (call.kind == CallKind::kReward) return rewards_.share(call);
   if (call.kind == CallKind::kCompute) return share_algo_state(shared.producer);
-  return account.share(shared, position_.step);
+  BRAID_TRY(account.share(shared, position_.step));
+  note_predictions(call);
+  return ok_status();
+}
+
+// What was predicted is known on all ranks, and now what became of it too: the first one says it.
+void Session::note_predictions(const Call& call) {
+  const bool drawn =
+      call.kind == CallKind::kGenerate && store_of(call).responses_of(call) == "response_ids";
+  if (rank() != 0 || !drawn) return;
+  if (const auto found = length_correlation(store_, rows_.predicted()))
+    record_.metrics["rollout/length_correlation"].add(*found);
 }
 
 Status Session::run_call(const Call& call, SamplePart part) {
@@ -403,6 +415,7 @@ Status Session::fetch(const Call& call) {
                talk_.gather_or_fail(share.ok() ? *share : "", "the end of fetching"));
   const WorkSection section;
   BRAID_TRY(reader_.begin(position_.cursor, told, store_of(call)).at("data.train"));
+  if (predicts_) rows_of(call).predict(predicted_lengths(store_of(call), data_.data, lengths_));
   position_.cursor += config_.rollout.prompts_per_step;
   return ok_status();
 }
@@ -451,7 +464,8 @@ Status Session::begin_region(const Call& call, SamplePart part) {
   if (call.kind == CallKind::kGenerate) {
     BRAID_ASSIGN(std::unique_ptr<EngineRanks> ranks, work_.generation(id));
     return generation_.begin(call, models_->model(id), std::move(ranks), store_of(call),
-                             rows_of(call).mine(id, position_.step, rank()), position_.step);
+                             rows_of(call).mine(id, position_.step, rank()), position_.step,
+                             rows_of(call).predicted());
   }
   return trains_.begin(call);
 }

@@ -29,6 +29,7 @@
 #include "session/infer_calls.h"
 #include "session/job_evaluation.h"
 #include "session/job_report.h"
+#include "session/length_predictions.h"
 #include "session/open_step.h"
 #include "session/reward_calls.h"
 #include "session/select_calls.h"
@@ -156,6 +157,7 @@ class Session : public Executor {
 
   // Instructions, by their kinds.
   Status act(const Instruction& instruction);
+  void note_predictions(const Call& call);
   Status share(int32_t entry);
   Status run_call(const Call& call, SamplePart part);
   Status begin_region(const Call& call, SamplePart part);
@@ -214,6 +216,7 @@ class Session : public Executor {
   Status export_slices(const std::string& slices, const SavePoint& at,
                        const std::string& folder) const;
   Status read_state(CheckpointReader& saved);
+  Status read_lengths(const Json& numbers);
   Result<StepProgress> read_open_step(CheckpointReader& saved);
   // The rollouts that wait, of all ranks together; nothing where no call works ahead.
   Status save_ahead(CheckpointState* state) const;
@@ -244,6 +247,8 @@ class Session : public Executor {
   FieldAccount account_;
   std::unique_ptr<StepsAhead> ahead_;  // null where no call works ahead
   Turn turn_;
+  const bool predicts_;    // lengths, from the history
+  LengthHistory lengths_;  // of all prompts, up to the last step
   Generation generation_;
   HandOverCalls hand_over_;
   InferCalls infers_;

@@ -15,7 +15,8 @@ namespace {
 
 constexpr const char* kOpenStep = "open_step";
 constexpr const char* kOpenSamples = "samples";
-constexpr const char* kAhead = "steps_ahead";    // what is made of them, and waits
+constexpr const char* kAhead = "steps_ahead";  // what is made of them, and waits
+constexpr const char* kLengths = "length_history";
 constexpr const char* kStaleness = "staleness";  // of the run's plan; absent: 0
 
 Status check_same_staleness(const Json& numbers, const Program& program) {
@@ -130,6 +131,7 @@ Result<CheckpointState> Session::save_state() const {
     BRAID_ASSIGN(state.numbers, run_numbers(identity, position_));
     state.numbers.update(waiting.numbers);
     state.tensors.merge(waiting.tensors);
+    if (!lengths_.is_empty()) state.numbers[kLengths] = lengths_.json();
   }
   state.numbers["roles"] = Json::object();
   const RankModels::Everything here(*models_);
@@ -186,9 +188,16 @@ Status Session::read_state(CheckpointReader& saved) {
     }
     BRAID_TRY(ahead_->load(waiting, fields));
   }
+  BRAID_TRY(read_lengths(numbers));
   if (!numbers.contains(kOpenStep)) return ok_status();
   BRAID_ASSIGN(open_, read_open_step(saved));
   return ok_status();
+}
+
+// A checkpoint of a run that predicted nothing has none.
+Status Session::read_lengths(const Json& numbers) {
+  lengths_ = LengthHistory();
+  return predicts_ && numbers.contains(kLengths) ? lengths_.load(numbers[kLengths]) : ok_status();
 }
 
 Result<StepProgress> Session::read_open_step(CheckpointReader& saved) {

@@ -10,7 +10,8 @@ namespace braid::inline sim {
 namespace {
 
 BatchScheduler queued(const std::vector<BatchRequest>& requests, const BatchOptions& options) {
-  BatchScheduler scheduler({options.max_concurrent, options.max_batch_tokens});
+  BatchScheduler scheduler(
+      {options.max_concurrent, options.max_batch_tokens, options.longest_first});
   int64_t longest = 1;
   std::vector<ScheduledSequence> coming;        // with what they have in the cache
   std::unordered_map<int64_t, int64_t> number;  // of a group
@@ -22,6 +23,7 @@ BatchScheduler queued(const std::vector<BatchRequest>& requests, const BatchOpti
     const auto numbers = static_cast<int64_t>(number.size());
     sequence.group = number.emplace(request.group, numbers).first->second;
     sequence.produced = request.produced;
+    sequence.expected = request.predicted;
     request.cached == 0 ? scheduler.submit(sequence) : coming.push_back(sequence);
     const int64_t most = std::max(options.most_response, request.response);
     longest = std::max(longest, pages_for(request.prompt + most));
@@ -66,7 +68,8 @@ bool same_work(const std::vector<BatchRequest>& a, const std::vector<BatchReques
   return std::equal(
       a.begin(), a.end(), b.begin(), b.end(), [&](const BatchRequest& x, const BatchRequest& y) {
         return x.prompt == y.prompt && x.response == y.response && x.produced == y.produced &&
-               x.cached == y.cached && x.group - a.front().group == y.group - b.front().group;
+               x.cached == y.cached && x.predicted == y.predicted &&
+               x.group - a.front().group == y.group - b.front().group;
       });
 }
 

@@ -16,6 +16,7 @@ struct BatchRequest {
   int64_t group = 0;                 // requests of one group have the same prompt
   // New tokens that it has already, of `response`, and tokens in the cache with which it comes.
   int64_t produced = 0, cached = 0;
+  int64_t predicted = 0;  // new tokens in all, as far as anybody knows before; 0: nobody does
 };
 
 // Equal up to the groups' numbers, where those are consecutive: both take the same rounds.
@@ -26,6 +27,7 @@ struct BatchOptions {
   int64_t max_concurrent = 256;
   int64_t max_batch_tokens = 2048;  // tokens of one forward
   int64_t most_response = 0;        // longest that a request may get; 0: its own length
+  bool longest_first = false;       // admits those with the most predicted tokens first
 };
 
 // Share of the memory left to a generation engine that its cache gets; the sample store and

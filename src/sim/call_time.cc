@@ -242,9 +242,9 @@ const std::vector<CallTimer::Rounds>& CallTimer::rounds(const Strategy& strategy
   if (found != rounds_.end()) return found->second;
   std::vector<Rounds> replicas;
   std::vector<BatchRequest> before;
-  for (int dp_rank = 0; dp_rank < strategy.dp; ++dp_rank) {
-    auto requests = requests_of(*problem_, strategy, lengths_, samples, dp_rank);
-    if (requests.empty() || (dp_rank > 0 && same_work(requests, before))) continue;
+  for (const SampleRows& rows : partition_requests(samples, strategy)) {
+    auto requests = requests_of(*problem_, lengths_, samples, rows);
+    if (requests.empty() || same_work(requests, before)) continue;
     replicas.push_back(group_rounds(requests, batch_options(*problem_, strategy, SimOptions())));
     before = std::move(requests);
   }

@@ -6,22 +6,17 @@
 #include "pricing/predict_generate.h"
 
 namespace braid::inline sim {
-namespace {
 
-// The sample of the step that sequence i of a call over `samples` sequences belongs to.
 int64_t sample_of(const SampleLengths& lengths, int64_t samples, int64_t i) {
   return i * static_cast<int64_t>(lengths.prompt.size()) / samples;
 }
 
-}  // namespace
-
-std::vector<BatchRequest> requests_of(const PlanningProblem& problem, const Strategy& strategy,
-                                      const SampleLengths& lengths, int64_t samples, int dp_rank) {
+std::vector<BatchRequest> requests_of(const PlanningProblem& problem, const SampleLengths& lengths,
+                                      int64_t samples, const SampleRows& rows) {
   const int64_t copies = std::max<int64_t>(1, problem.workload.samples_per_prompt);
   std::vector<BatchRequest> out;
-  for (int64_t i = samples * dp_rank / strategy.dp; i < samples * (dp_rank + 1) / strategy.dp;
-       ++i) {
-    const int64_t sample = sample_of(lengths, samples, i);
+  for (const int32_t row : rows) {
+    const int64_t sample = sample_of(lengths, samples, row);
     const int64_t prompt = lengths.prompt_id.empty() ? sample / copies : lengths.prompt_id[sample];
     out.push_back({lengths.prompt[sample], lengths.response[sample], prompt});
   }

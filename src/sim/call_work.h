@@ -12,9 +12,11 @@
 
 namespace braid::inline sim {
 
-// Requests of one replica of a generation call over `samples` sequences.
-std::vector<BatchRequest> requests_of(const PlanningProblem& problem, const Strategy& strategy,
-                                      const SampleLengths& lengths, int64_t samples, int dp_rank);
+// The sample of the step that sequence i of a call over `samples` sequences belongs to.
+int64_t sample_of(const SampleLengths& lengths, int64_t samples, int64_t i);
+// Requests of a replica that has these rows of a generation call over `samples` sequences.
+std::vector<BatchRequest> requests_of(const PlanningProblem& problem, const SampleLengths& lengths,
+                                      int64_t samples, const SampleRows& rows);
 // Limits of the engine; the cache budget is the strategy's, 0 if it has none.
 BatchOptions batch_options(const PlanningProblem& problem, const Strategy& strategy,
                            const SimOptions& options);

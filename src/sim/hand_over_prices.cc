@@ -55,7 +55,7 @@ PricedHandOver hand_over_of(const std::vector<ReplicaWork>& replicas, const Fuse
       const BatchRequest& request = reached[i];
       at[replica.rows[i]] = request;
       progress[replica.rows[i]] = {request.prompt, request.produced,
-                                   request.produced >= request.response};
+                                   request.produced >= request.response, request.predicted};
     }
     engine = {replica.options.max_concurrent, replica.options.kv_budget_tokens,
               replica.options.most_response};

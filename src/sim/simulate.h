@@ -27,12 +27,18 @@ struct SampleLengths {
 // Prompt and response lengths of one step of the workload: a function of the seed.
 SampleLengths draw_lengths(const Workload& workload, uint64_t seed);
 
+// What is taken where nobody has measured it (rollout/length_correlation of a run).
+inline constexpr double kLengthCorrelation = 0.5;
+
 struct SimOptions {
   uint64_t seed = 0;                     // of the lengths
   std::optional<SampleLengths> lengths;  // of a recorded run in place of drawn ones
-  std::set<std::string> idle_calls;      // training calls that leave their weights as they are
-  bool events = false;                   // keep Trace::events
-  bool memory_curve = false;             // keep DeviceSummary::memory
+  // How the lengths that a plan with fusion.predicted_lengths is told correlate with what they
+  // become: of the mean over the responses to a prompt (sim/predicted_lengths.h).
+  double length_correlation = kLengthCorrelation;
+  std::set<std::string> idle_calls;  // training calls that leave their weights as they are
+  bool events = false;               // keep Trace::events
+  bool memory_curve = false;         // keep DeviceSummary::memory
   std::function<void(Expansion*)> change_ops;  // what-if: edits the ops of a rank before it runs
   int64_t generate_batch_tokens = 2048;        // tokens of one forward of the generation engine
 };

@@ -4,6 +4,7 @@
 
 #include "pricing/rl_engine.h"
 #include "program/residency.h"
+#include "sim/predicted_lengths.h"
 #include "sim/work_cuts.h"
 
 namespace braid::inline sim {
@@ -69,6 +70,7 @@ Status StepPrices::prepare() {
                                                           problem_.generate_engine));
   }
   add_base_memory();
+  partition_generations();
   if (program_.scoring.is_on()) take_hand_over();
   partition_calls();
   exchanges_ = price_exchanges(
@@ -86,27 +88,51 @@ Status StepPrices::prepare() {
   return ok_status();
 }
 
+// What the replicas of generations draw.
+void StepPrices::partition_generations() {
+  partitions_.resize(program_.graph.calls.size());
+  if (program_.predicts_lengths)
+    predicted_ = predicted_lengths(lengths_, problem_.workload.samples_per_prompt,
+                                   options_.length_correlation, options_.seed);
+  for (size_t i = 0; i < partitions_.size(); ++i) {
+    const CallPlacement& where = program_.calls[i];
+    if (program_.graph.calls[i].kind != CallKind::kGenerate) continue;
+    if (!program_.predicts_lengths) {
+      partitions_[i].owned = partition_requests(where.samples, where.strategy);
+      continue;
+    }
+    std::vector<int64_t> of_call;
+    for (int64_t row = 0; row < where.samples; ++row)
+      of_call.push_back(predicted_[sample_of(lengths_, where.samples, row)]);
+    const int64_t group = std::max<int64_t>(1, where.samples / problem_.workload.prompts);
+    partitions_[i].owned = partition_requests(of_call, group, where.strategy);
+  }
+}
+
+BatchOptions StepPrices::engine_options(CallId generate) const {
+  BatchOptions out = batch_options(problem_, cost(generate).strategy(), options_);
+  out.longest_first = program_.predicts_lengths;
+  return out;
+}
+
 // How the generation's replicas are when it is handed over.
 void StepPrices::take_hand_over() {
   const CallId id = program_.scoring.generate;
   const Strategy& strategy = program_.calls[id.value].strategy;
-  const std::vector<SampleRows> owned =
-      partition_requests(program_.calls[id.value].samples, strategy);
+  const std::vector<SampleRows>& owned = partitions_[id.value].owned;
   std::vector<ReplicaWork> replicas;
   for (int replica = 0; replica < strategy.dp; ++replica) {
     ReplicaWork& work = replicas.emplace_back();
     work.rows = owned[replica];
     work.requests = requests(id, replica);
-    work.options = batch_options(problem_, cost(id).strategy(), options_);
+    work.options = engine_options(id);
     work.options.kv_budget_tokens = cache_budget(id, replica, work.requests);
   }
   handed_ = hand_over_of(replicas, program_.scoring);
 }
 
 void StepPrices::partition_calls() {
-  const size_t calls = program_.graph.calls.size();
-  partitions_.resize(calls);
-  for (size_t i = 0; i < calls; ++i) {
+  for (size_t i = 0; i < partitions_.size(); ++i) {
     const Call& call = program_.graph.calls[i];
     const CallId id{static_cast<int32_t>(i)};
     if (!uses_model(call) || call.kind == CallKind::kGenerate) continue;
@@ -131,10 +157,9 @@ const Partition& StepPrices::partition(CallId call, SamplePart part) const {
 std::vector<SampleRows> StepPrices::worked_on(CallId id, SamplePart part) const {
   const Call& call = program_.graph.calls[id.value];
   const int64_t samples = program_.calls[id.value].samples;
-  const bool generates = call.kind == CallKind::kGenerate;
-  if (!uses_model(call) || (generates && !handed_))
-    return rows_by_rank(program_, id, samples, nullptr);
-  if (!generates) return rows_by_rank(program_, id, samples, &partition(id, part));
+  if (!uses_model(call)) return rows_by_rank(program_, id, samples, nullptr);
+  const bool handed = call.kind == CallKind::kGenerate && handed_;
+  if (!handed) return rows_by_rank(program_, id, samples, &partition(id, part));
   const Partition drawn{{}, generated_rows(handed_->handed, part)};
   return rows_by_rank(program_, id, samples, &drawn);
 }
@@ -247,8 +272,12 @@ double StepPrices::host_call_s(CallId call, DeviceId rank) const {
 
 std::vector<BatchRequest> StepPrices::requests(CallId call, int dp_rank, SamplePart part) const {
   if (part == SamplePart::kLate) return handed_->left[dp_rank];
-  const CallPlacement& where = program_.calls[call.value];
-  return requests_of(problem_, where.strategy, lengths_, where.samples, dp_rank);
+  const int64_t samples = program_.calls[call.value].samples;
+  const SampleRows& rows = partitions_[call.value].owned[dp_rank];
+  std::vector<BatchRequest> out = requests_of(problem_, lengths_, samples, rows);
+  for (size_t i = 0; i < out.size() && !predicted_.empty(); ++i)
+    out[i].predicted = predicted_[sample_of(lengths_, samples, rows[i])];
+  return out;
 }
 
 int64_t StepPrices::run_rounds(
@@ -256,7 +285,7 @@ int64_t StepPrices::run_rounds(
     const std::function<void(const BatchRound&, double seconds, double agreement_s)>& visit,
     int64_t most) const {
   const CallCost& cost = this->cost(call);
-  BatchOptions options = batch_options(problem_, cost.strategy(), options_);
+  BatchOptions options = engine_options(call);
   options.kv_budget_tokens = budget_tokens;
   const double agreement_s = cost.agreements_s();
   int64_t before = 0;

@@ -125,6 +125,8 @@ class StepPrices {
   double window_s(const Expansion& ops, const Partition& partition) const;
   Partition partition_anew(CallId call) const;
   void partition_calls();
+  void partition_generations();
+  BatchOptions engine_options(CallId generate) const;
   void take_hand_over();
   std::vector<SampleRows> worked_on(CallId call, SamplePart part) const;
   std::vector<SampleRows> in_step(CallId call, std::vector<SampleRows> rows) const;
@@ -137,6 +139,7 @@ class StepPrices {
   SampleLengths lengths_;
   std::vector<std::optional<CallCost>> costs_;  // by call
   std::vector<Partition> partitions_;           // by call; of those with a model
+  std::vector<int64_t> predicted_;              // by sample; empty: nothing is
   std::map<CallId, PartitionParts> parts_;      // of those that run in parts
   std::optional<PricedHandOver> handed_;
   std::vector<std::vector<ExchangePrice>> exchanges_;  // [entry][rank]

@@ -112,6 +112,35 @@ TEST_F(JobHandOver, TokensAloneMayMove) {
   EXPECT_EQ(state_of(whole), state_of(handed));
 }
 
+// Where samples are given to replicas by predicted lengths, too; and a run that goes on from a
+// checkpoint predicts what the run that went through does.
+TEST_F(JobHandOver, PredictedLengthsChangeNoBit) {
+  LayoutCase of = hand_over_cases()[2];
+  of.name = "predicted";
+  const std::vector<std::string> saves = {"checkpoint.every_steps=1", "checkpoint.keep_last=9",
+                                          "checkpoint.resume=auto",
+                                          "data.train=task:sort_digits:8"};
+  const std::string whole = run(of, 0, saves);
+  const std::string handed = run(of, 5, saves, ", predicted_lengths: true");
+  if (HasFatalFailure()) return;
+  EXPECT_GT(migrated(handed), 0);
+  EXPECT_EQ(*read_file(path(whole + "/rollouts.jsonl")),
+            *read_file(path(handed + "/rollouts.jsonl")));
+  EXPECT_EQ(state_of(whole), state_of(handed));
+  const auto row = metrics(handed).back();
+  ASSERT_TRUE(row.contains("rollout/length_correlation")) << row;
+  of.name = "predicted-again";
+  same_kernels(whole, name_of(of, 5, "other"));
+  std::vector<std::string> three = saves;
+  three.push_back("train.total_steps=3");
+  finish(command_of(of, 5, three, ", predicted_lengths: true"));
+  finish(command_of(of, 5, saves, ", predicted_lengths: true"));
+  if (HasFatalFailure()) return;
+  const auto again = metrics(name_of(of, 5, "other")).back();
+  for (const char* name : {"rollout/length_correlation", "rollout/handed_over", "rollout/migrated"})
+    EXPECT_EQ(again[name], row[name]) << name;
+}
+
 // A rank that dies while samples move ends the job, and the job goes on from its last checkpoint.
 TEST_F(JobHandOver, DeathOfARankLosesNothing) {
   if (!full_tier()) GTEST_SKIP() << "a minute of training";

@@ -22,6 +22,7 @@
 #include "search/fuse.h"
 #include "search/judge.h"
 #include "search/migration.h"
+#include "search/predicted.h"
 
 namespace braid {
 namespace {
@@ -255,6 +256,7 @@ struct Extras {
   std::optional<FusionProposal> fusion;
   std::optional<AheadProposal> ahead;
   std::optional<Result<MigrationProposal>> migration;
+  std::optional<Result<PredictedGain>> predicted;
   std::optional<WholeProposal> whole;
   std::optional<Planning> what_if;
   std::optional<Export> exported;
@@ -273,6 +275,7 @@ void print_json(const Planning& planning, const PlanArguments& arguments, const 
   if (extras.fusion) json["fusion"] = fusion_json(*extras.fusion);
   if (extras.ahead) json["staleness"] = ahead_json(*extras.ahead);
   if (extras.migration) json["hand_over"] = migration_json(*extras.migration);
+  if (extras.predicted) json["predicted_lengths"] = predicted_json(*extras.predicted);
   if (extras.whole) json["whole"] = whole_json(planning, *extras.whole);
   if (extras.exported)
     json["export"] = {{"framework", arguments.export_to},
@@ -289,6 +292,7 @@ void print_extras(const Planning& planning, const PlanArguments& arguments, cons
   if (arguments.explain) std::cout << "\n" << explain_text(extras.explanations);
   if (extras.fusion) std::cout << fusion_text(*extras.fusion, planning.found.plan);
   if (extras.migration) std::cout << migration_text(*extras.migration);
+  if (extras.predicted) std::cout << predicted_text(*extras.predicted);
   if (extras.ahead) std::cout << ahead_text(*extras.ahead);
   if (extras.whole) std::cout << whole_text(planning, *extras.whole);
   if (extras.what_if)
@@ -371,9 +375,11 @@ Status run_plan(const PlanArguments& arguments) {
   if (arguments.whole) {
     BRAID_ASSIGN(extras.whole, propose_whole(arguments, planning));
   }
-  if (arguments.explain && generates(planning.problem.graph))
+  if (arguments.explain && generates(planning.problem.graph)) {
     extras.migration =
         propose_migration(planning.found.plan, planning.problem, planning.calibration);
+    extras.predicted = predicted_gain(planning.found.plan, planning.problem, planning.calibration);
+  }
   if (!arguments.what_if.empty()) {
     std::vector<std::string> inputs = arguments.inputs;
     inputs.insert(inputs.end(), arguments.what_if.begin(), arguments.what_if.end());

@@ -34,6 +34,7 @@ struct SimulateArguments {
   std::vector<std::string> batch;  // plan files
   int64_t step = -1;
   uint64_t seed = 0;
+  double length_correlation = kLengthCorrelation;
   int64_t order_rank = -1;
   int steps = 1;
   bool json = false, print_program = false, benchmark = false;
@@ -81,6 +82,7 @@ SimOptions sim_options(const SimulateArguments& arguments, const Config& config,
                        const std::optional<RecordedStep>& recorded) {
   SimOptions options;
   options.seed = arguments.seed;
+  options.length_correlation = arguments.length_correlation;
   options.events = !arguments.benchmark;
   options.memory_curve = !arguments.trace_out.empty() || !arguments.html_out.empty();
   if (!recorded) return options;
@@ -219,6 +221,7 @@ Status simulate_batch(const SimulateArguments& arguments, const PlanningProblem&
                       const Calibration& calibration) {
   SimOptions options;
   options.seed = arguments.seed;
+  options.length_correlation = arguments.length_correlation;
   options.events = false;
   if (!arguments.json) std::printf("%12s %10s %8s  plan\n", "step s", "peak GiB", "busy %");
   size_t failed = 0;
@@ -283,6 +286,11 @@ Status run_simulate(const SimulateArguments& arguments) {
   const SimOptions options = sim_options(arguments, loaded.config, problem.graph, recorded);
   for (const std::string& note : pricing_notes(calibration, problem))
     std::fprintf(stderr, "note: %s\n", note.c_str());
+  if (program.predicts_lengths)
+    std::fprintf(stderr,
+                 "note: fusion.predicted_lengths: predictions correlate by %.2f with the mean "
+                 "length of a prompt's responses (--length-correlation)\n",
+                 options.length_correlation);
   if (recorded && loaded.config.algorithm.stop_kl > 0)
     std::fprintf(stderr,
                  "note: algorithm.stop_kl may have ended updates of the recorded run "
@@ -310,6 +318,10 @@ Action define_simulate(CLI::App& app) {
                  "lengths of a recorded run: its rollouts.jsonl, or 'PROMPT RESPONSE' lines");
   app.add_option("--step", arguments->step, "step of the rollouts.jsonl; default: its first");
   app.add_option("--seed", arguments->seed, "of the drawn lengths")->check(not_negative);
+  app.add_option("--length-correlation", arguments->length_correlation,
+                 "of predicted lengths with true ones, 0 to 1 (rollout/length_correlation of a "
+                 "run), for plans with fusion.predicted_lengths")
+      ->check(CLI::Range(0.0, 1.0));
   app.add_option("--calibration", arguments->calibration,
                  "use this calibration (JSON) instead of the built-in one");
   app.add_option("--order", arguments->order_rank,

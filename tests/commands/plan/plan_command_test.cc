@@ -160,6 +160,7 @@ TEST(PlanCommand, ExplainsEveryCall) {
     EXPECT_FALSE(call["binds"].get<std::string>().empty()) << call;
     EXPECT_FALSE(call["next_best"].empty()) << call;
   }
+  EXPECT_TRUE(found["predicted_lengths"].contains("possible"));
   EXPECT_THAT(plan("--explain").output, AllOf(HasSubstr("limited by"), HasSubstr("next best")));
 }
 
