@@ -82,4 +82,4 @@ RANK_TEST(FusedSession, HoldsNoMoreThanTheScheduleSays, 2) {
 }
 
 }  // namespace
-}  // namespace braid
+}  // namespace braid::inline session

@@ -9,7 +9,6 @@
 #include "base/log.h"
 #include "base/text.h"
 #include "base/units.h"
-#include "checkpoint/run_folder.h"
 #include "config/algorithm_check.h"
 #include "config/algorithm_traits.h"
 #include "config/evaluates.h"
@@ -17,7 +16,6 @@
 #include "host/machine.h"
 #include "host/work_section.h"
 #include "identity/fingerprint.h"
-#include "identity/run_identity.h"
 #include "inputs/reward_columns.h"
 #include "plan/make_problem.h"
 #include "samples/step_metrics.h"
@@ -80,6 +78,14 @@ Result<std::unique_ptr<Evaluator>> make_evaluator(const Config& config, const Gr
     return invalid_input(cat("eval.every_steps, eval.at_start: algorithm ", config.algorithm.name,
                              " trains no policy that could answer; remove them"));
   return Evaluator::create(config, reports);
+}
+
+// Of what is not trained: weights, own functions.
+Json fingerprints_of(const Config& config, const Roles& roles, const RewardModels& scorers,
+                     const Json& own_functions) {
+  Json out = frozen_fingerprints(config, roles, scorers);
+  out.update(own_functions);
+  return out;
 }
 
 }  // namespace
@@ -176,7 +182,6 @@ Session::Session(const Config& config, const Program& program, World* world, Loa
       work_(program_, *models_, rows_, loaded.everyone, needs_, std::move(loaded.change)),
       scoring_(config_, data_.tokenizer_or_null(), std::move(loaded.rewards),
                std::move(loaded.reward_models), std::move(loaded.readers)),
-      frozen_(frozen_fingerprints(config_, models_->roles(), scoring_.models())),
       talk_(world, exchange_),
       step_(context()),
       account_(program_, rows_, exchange_),
@@ -184,6 +189,8 @@ Session::Session(const Config& config, const Program& program, World* world, Loa
                  ? nullptr
                  : std::make_unique<StepsAhead>(config_, program_, loaded.everyone)),
       predicts_(predicts(config_, program_)),
+      state_(step_, data_, ahead_.get(), predicts_ ? &lengths_ : nullptr,
+             fingerprints_of(config_, models_->roles(), scoring_.models(), loaded.own_functions)),
       generation_(config_.rollout, config_.train.seed, data_.tokenizer_or_null()),
       hand_over_(step_, generation_),
       infers_(step_),
@@ -195,15 +202,8 @@ Session::Session(const Config& config, const Program& program, World* world, Loa
       report_(step_, loaded.device),
       timeline_(program_, exchange_.rank()),
       device_(loaded.device),
-      writer_(config_.checkpoint, checkpoint_folder(config_),
-              {exchange_.rank(), exchange_.ranks()}) {
+      saves_(step_) {
   models_->rest();
-  frozen_.update(loaded.own_functions);
-  const int64_t left = data_.data.size() - data_.data.checked();
-  if (left == 0 || rank() != 0) return;
-  data_check_ = std::make_unique<DataCheck>(data_.data);
-  log_info(cat("data.train: ", data_.data.checked(), " rows are checked; the other ", left,
-               " are checked while training begins (data.check_s)"));
 }
 
 StepContext Session::context() {
@@ -381,19 +381,9 @@ Status Session::execute_call(const Call& call, SamplePart part) {
   BRAID_CHECK(false, "call " + call.name + " must be a region");
 }
 
-Status Session::follow_data_check() {
-  if (!data_check_) return ok_status();
-  const bool done = data_check_->done();  // asked first: what is found then is all
-  note_bad_rows(config_, data_.data, position_, *data_check_);
-  if (!done || saved_data_sha256_.empty()) return ok_status();
-  const std::string saved = std::exchange(saved_data_sha256_, "");
-  const std::string own = data_check_->sha256();
-  return own.empty() || own == saved ? ok_status() : changed_data();
-}
-
 Result<std::string> Session::read_share(const Call& call) {
   const WorkSection section;
-  BRAID_TRY(follow_data_check());
+  BRAID_TRY(state_.follow_data_check());
   rows_of(call).forget();
   account_of(call).begin();
   auto share = reader_.read_share(position_.cursor);

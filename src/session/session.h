@@ -17,7 +17,6 @@
 
 #include "algo/run_position.h"
 #include "checkpoint/checkpoint_reader.h"
-#include "checkpoint/checkpoint_writer.h"
 #include "comm/world.h"
 #include "config/options.h"
 #include "interpret/interpreter.h"
@@ -29,9 +28,11 @@
 #include "session/infer_calls.h"
 #include "session/job_evaluation.h"
 #include "session/job_report.h"
+#include "session/job_saves.h"
 #include "session/length_predictions.h"
 #include "session/open_step.h"
 #include "session/reward_calls.h"
+#include "session/saved_state.h"
 #include "session/select_calls.h"
 #include "session/step_timeline.h"
 #include "session/steps_ahead.h"
@@ -87,7 +88,7 @@ class Session : public Executor {
   const std::vector<double>& rank_peaks() const { return report_.rank_peaks(); }
   // Bytes that each rank has held at most while checkpoints and exports were made, [rank]; empty
   // before an export that took all ranks.
-  const std::vector<double>& saving_peaks() const { return saving_peaks_; }
+  const std::vector<double>& saving_peaks() const { return saves_.peaks(); }
   // What the ranks did and held in the last step, and how long its responses were (tokens,
   // ascending): {"step", "seconds", "ranks": [...], "responses": [...]}, for ranks.jsonl. Null
   // where the step is not recorded (report.recorded_steps).
@@ -120,13 +121,13 @@ class Session : public Executor {
   // Waits until what was begun is committed. Nothing where that is so.
   Status finish_saves();
   // The same where other ranks are lost: what has not all been written does not come.
-  void end_saves() { (void)writer_.end(); }
+  void end_saves() { saves_.end(); }
 
   // Everything that continuing needs, of this rank's share of the weights; the tensors may alias
   // the session's own.
   Result<CheckpointState> save_state() const;
   // Bytes of the tensors of all shares between two steps, on any rank alone.
-  Result<int64_t> saved_bytes() const;
+  Result<int64_t> saved_bytes() const { return state_.bytes(); }
   // Takes a state over bit for bit, of the weights what is here; all ranks call it. A state of
   // another configuration, graph, data or frozen weights is an error that names the difference, and
   // after an error the session must not be used.
@@ -205,30 +206,11 @@ class Session : public Executor {
   Status announce(Command command) const;
   Status run_command(Command command);
   Status unless_alike(const Status& status) const;
-  bool saves_beside() const;
   Status begin_save(const std::map<std::string, double>& metrics, const Json& more);
-  Status shares_written();
-  void note_saving_peak();
-  Status finish_save();
-  Status export_together(const std::string& folder);
-  CheckpointState exported_share() const;
-  Result<int64_t> exported_bytes() const;
-  Status export_slices(const std::string& slices, const SavePoint& at,
-                       const std::string& folder) const;
-  Status read_state(CheckpointReader& saved);
-  Status read_lengths(const Json& numbers);
-  Result<StepProgress> read_open_step(CheckpointReader& saved);
-  // The rollouts that wait, of all ranks together; nothing where no call works ahead.
-  Status save_ahead(CheckpointState* state) const;
-  // What data_check_ has found since the last step.
-  Status follow_data_check();
-  Json own_data_identity() const;
 
   const Config config_;
   const Program program_;
   const RunData data_;
-  std::unique_ptr<DataCheck> data_check_;  // where loading left rows; on the first rank
-  std::string saved_data_sha256_;          // of the checkpoint; "" once compared
   RunPosition position_;
   SampleStore store_;
   CallRows rows_;
@@ -238,7 +220,6 @@ class Session : public Executor {
   NeedsOfCalls needs_;
   CallWork work_;
   Scoring scoring_;
-  Json frozen_;  // fingerprints of what is not trained: weights, own functions
   StepRecord record_;
   mutable RankTalk talk_;   // saving and exporting are said to the others too
   const StepContext step_;  // of all of these
@@ -246,9 +227,10 @@ class Session : public Executor {
   // The parts that instructions are given to.
   FieldAccount account_;
   std::unique_ptr<StepsAhead> ahead_;  // null where no call works ahead
+  const bool predicts_;                // lengths, from the history
+  LengthHistory lengths_;              // of all prompts, up to the last step
+  SavedState state_;
   Turn turn_;
-  const bool predicts_;    // lengths, from the history
-  LengthHistory lengths_;  // of all prompts, up to the last step
   Generation generation_;
   HandOverCalls hand_over_;
   InferCalls infers_;
@@ -268,9 +250,7 @@ class Session : public Executor {
   int64_t updates_passed_ = 0;        // those whose bookkeeping is complete
   bool followed_ = false;             // a role has moved in the step
   std::optional<StepProgress> open_;  // after its last update; none before the first
-  int64_t saving_peak_ = 0;           // bytes of this rank, of all checkpoints and exports
-  std::vector<double> saving_peaks_;  // of all ranks
-  CheckpointWriter writer_;           // last: what it writes may alias the above
+  JobSaves saves_;                    // last: what it writes may alias the above
 };
 
 }  // namespace braid::inline session

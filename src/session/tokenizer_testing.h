@@ -26,4 +26,4 @@ inline void give_own_tokenizer(const std::string& folder) {
   ASSERT_TRUE(write_file_atomic(file, json.dump()).ok());
 }
 
-}  // namespace braid
+}  // namespace braid::inline session
