@@ -1,6 +1,6 @@
 #include "emulate/emulated_fields.h"
 
-#include <ATen/ops/empty.h>
+#include <ATen/ops/zeros.h>
 
 #include <algorithm>
 
@@ -94,8 +94,11 @@ Result<EmulatedFields::Arrivals> EmulatedFields::begin_exchange(int32_t entry, i
 Result<int64_t> EmulatedFields::latest_of(Arrivals arrivals, int64_t ready_ns) const {
   for (FieldExchange::Arrival& each : arrivals) {
     BRAID_TRY(each.pending.wait());
-    BRAID_ASSIGN(const int64_t sender_ns, told(each.exchange, each.field, each.rows, each.values));
-    ready_ns = std::max(ready_ns, sender_ns);
+    for (const FieldExchange::Part& part : each.parts) {
+      BRAID_ASSIGN(const int64_t sender_ns,
+                   told(each.exchange, part.field, part.rows, part.values));
+      ready_ns = std::max(ready_ns, sender_ns);
+    }
   }
   return ready_ns;
 }
@@ -109,8 +112,8 @@ Status EmulatedFields::share(int32_t entry, int64_t ready_ns) {
   return ok_status();
 }
 
-// The counts of a row come from the rank that all hold for its first holder: they stay what they
-// were where all have one account.
+// The counts of a row come from the rank that all hold for the one that says it: they stay what
+// they were where all have one account.
 Status EmulatedFields::share_values(const Exchange& shared) {
   std::map<std::string, std::vector<int64_t>> before;
   for (const std::string& name : shared.fields) before[name] = store_.counts(name);
@@ -130,18 +133,18 @@ int64_t EmulatedFields::identity(int32_t entry, const Field& field, const Rows& 
 }
 
 at::Tensor EmulatedFields::packed(const Field& field, const Rows& rows) {
-  return tensor_of({ready_ns_, identity(entry_, field, rows), 0, -1});
+  return tensor_of({ready_ns_, identity(entry_, field, rows), 0, -1}).view(at::kInt);
 }
 
-at::Tensor EmulatedFields::room(const Field&, int64_t numbers) {
-  return numbers > 0 ? tensor_of({}) : at::empty({0}, at::kLong);
+at::Tensor EmulatedFields::said(const Field&, const Rows& rows) {
+  return at::zeros({static_cast<int64_t>(rows.size())}, at::kInt);
 }
 
 // Since when the sender was ready.
 Result<int64_t> EmulatedFields::told(int32_t entry, const Field& field, const Rows& rows,
                                      const at::Tensor& arrived) const {
   if (arrived.numel() == 0) return 0;
-  const StandIn got = stand_in_of(arrived);
+  const StandIn got = stand_in_of(arrived.view(at::kLong));
   if (got.what != identity(entry, field, rows))
     misplaced_(cat("exchange ", entry, ": another message than that of ", rows.size(), " rows of ",
                    field.name, " came"));

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "emulate/stand_in.h"
+#include "program/listed_messages.h"
 #include "samples/field_account.h"
 #include "samples/field_exchange.h"
 #include "sim/step_prices.h"
@@ -48,8 +49,10 @@ class EmulatedFields : private FieldContents, private RowsByRank {
   Status share_values(const Exchange& shared);
 
   at::Tensor packed(const Field& field, const Rows& rows) override;
-  at::Tensor room(const Field& field, int64_t numbers) override;
+  int64_t pieces(int64_t) const override { return kStandInBytes / kNumberBytes; }
   Status put(const Field& field, const Rows& rows, const at::Tensor& arrived) override;
+  at::Tensor said(const Field& field, const Rows& rows) override;
+  Status hear(const Field&, const Rows&, const at::Tensor&) override { return ok_status(); }
 
   size_t samples() const override { return store_.size(); }
   std::vector<SampleRows> written_by_rank(CallId call, int64_t, SamplePart part) override {

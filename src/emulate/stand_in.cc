@@ -3,18 +3,33 @@
 #include <ATen/ops/tensor.h>
 #include <ATen/ops/zeros.h>
 
+#include <limits>
+
 #include "base/text.h"
 
 namespace braid::inline emulate {
 namespace {
 
-constexpr int64_t kNumbers = 4;  // of a stand-in
+constexpr int64_t kNumbers = kStandInBytes / sizeof(int64_t);
 
 std::vector<StandIn> rows_of(const at::Tensor& table, int64_t count) {
   const at::Tensor rows = table.view({count, kNumbers});
   std::vector<StandIn> out;
   for (int64_t i = 0; i < count; ++i) out.push_back(stand_in_of(rows[i]));
   return out;
+}
+
+// As many bytes however many members there are.
+Result<std::vector<StandIn>> reduce_stand_ins(Communicator& group, const StandIn& mine,
+                                              std::string_view name) {
+  constexpr int64_t kNone = std::numeric_limits<int64_t>::min();
+  const bool first = group.index() == 0;
+  const at::Tensor all = at::tensor({mine.ready_ns, mine.what, -mine.what,
+                                     first ? mine.length_ns : kNone, first ? mine.slot : kNone},
+                                    at::kLong);
+  BRAID_TRY(group.all_reduce(all, Reduce::kMax, name).wait());
+  const auto* n = all.const_data_ptr<int64_t>();
+  return std::vector<StandIn>{{n[0], n[1], n[3], n[4]}, {n[0], -n[2], n[3], n[4]}};
 }
 
 // Sums have room for each member's numbers.
@@ -62,11 +77,8 @@ Result<std::vector<StandIn>> exchange_stand_ins(Communicator& group, OpKind kind
       BRAID_TRY(group.all_to_all(out, in, ones, ones, name).wait());
       return rows_of(out, size);
     }
-    default: {  // all_reduce, and what only agrees
-      const at::Tensor sum = own_row(group, mine);
-      BRAID_TRY(group.all_reduce(sum, Reduce::kSum, name).wait());
-      return rows_of(sum, size);
-    }
+    default:
+      return reduce_stand_ins(group, mine, name);
   }
 }
 

@@ -20,8 +20,12 @@ struct StandIn {
   int64_t slot = -1;      // of the fabric; -1: none
 };
 
+inline constexpr int64_t kStandInBytes = 4 * sizeof(int64_t);
+
 // The collective of this kind over the members of the group: what each of them brought, in their
-// order; of a broadcast from `root` (a global rank) only what that and this rank brought.
+// order; of a broadcast from `root` (a global rank) only what that and this rank brought; of an
+// all-reduce, and of what only agrees, the largest and the least `what` of all of them, each with
+// the latest time and what the first member says of the transfer.
 Result<std::vector<StandIn>> exchange_stand_ins(Communicator& group, OpKind kind, int64_t root,
                                                 const StandIn& mine, std::string_view name);
 

@@ -162,16 +162,19 @@ std::vector<SampleRows> rows_of_call(const Program& program, CallId id,
 
 using Holders = std::map<std::string, std::set<std::pair<int32_t, int32_t>>>;  // (rank, row)
 
-// Moves come from ranks that have the rows to ranks that lack them.
-void move(const Exchange& exchange, const std::vector<FieldMove>& moves, const std::string& field,
-          Holders* holders) {
+// Moves come from ranks that have the rows to ranks that lack them, one for each two ranks.
+void move(const Exchange& exchange, const std::vector<FieldMove>& moves, Holders* holders) {
+  std::set<std::pair<int32_t, int32_t>> ranks;
   for (const FieldMove& move : moves) {
+    EXPECT_TRUE(ranks.insert({move.from, move.to}).second);
     for (const int32_t rank : {move.from, move.to})
       EXPECT_EQ(std::count(exchange.members.begin(), exchange.members.end(), DeviceId{rank}), 1);
-    for (const int32_t row : move.rows) {
-      EXPECT_EQ((*holders)[field].count({move.from, row}), 1U) << field;
-      EXPECT_TRUE((*holders)[field].insert({move.to, row}).second) << field;
-    }
+    for (size_t i = 0; i < exchange.fields.size(); ++i)
+      for (const int32_t row : move.rows[i]) {
+        const std::string& field = exchange.fields[i];
+        EXPECT_EQ((*holders)[field].count({move.from, row}), 1U) << field;
+        EXPECT_TRUE((*holders)[field].insert({move.to, row}).second) << field;
+      }
   }
 }
 
@@ -196,12 +199,13 @@ void expect_samples_once(const Program& program, RandomStream* random) {
     const auto needed =
         read_by_rank(program, exchange.consumer, static_cast<int64_t>(samples.size()),
                      rows_of_call(program, exchange.consumer, samples));
-    for (const std::string& field : exchange.fields) {
-      move(exchange, holdings.bring(field, needed, sizes, exchange.members), field, &holders);
+    std::vector<MovedField> fields;
+    for (const std::string& field : exchange.fields) fields.push_back({field, sizes});
+    move(exchange, holdings.bring(fields, needed, exchange.members), &holders);
+    for (const std::string& field : exchange.fields)
       for (size_t rank = 0; rank < needed.size(); ++rank)
         for (const int32_t row : needed[rank])
           EXPECT_EQ(holders[field].count({static_cast<int32_t>(rank), row}), 1U) << field;
-    }
   }
 }
 

@@ -197,9 +197,16 @@ void FieldHoldings::note(const std::string& field, const std::vector<SampleRows>
   }
 }
 
-int32_t FieldHoldings::first_holder(const std::string& field, int32_t row) const {
-  const auto& holders = held_.at(field)[row];
-  return holders.empty() ? -1 : holders.front();
+std::vector<int32_t> FieldHoldings::speakers(const std::string& field) const {
+  std::vector<int64_t> said(ranks_, 0);
+  std::vector<int32_t> out;
+  for (const std::vector<int32_t>& holders : held_.at(field)) {
+    const auto least = std::min_element(holders.begin(), holders.end(),
+                                        [&](int32_t a, int32_t b) { return said[a] < said[b]; });
+    out.push_back(least == holders.end() ? -1 : *least);
+    if (out.back() >= 0) ++said[out.back()];
+  }
+  return out;
 }
 
 void FieldHoldings::retain(const std::vector<bool>& kept) {
@@ -221,32 +228,48 @@ void FieldHoldings::append(const FieldHoldings& other, size_t rows) {
     }
 }
 
-std::vector<FieldMove> FieldHoldings::bring(const std::string& field,
+std::vector<FieldMove> FieldHoldings::bring(const std::vector<MovedField>& fields,
                                             const std::vector<SampleRows>& needed,
-                                            const std::vector<int64_t>& sizes,
                                             const std::vector<DeviceId>& members) {
-  const RanksByRow& writers = written_.at(field);
-  RanksByRow& held = held_.at(field);
   std::vector<bool> takes_part(ranks_, members.empty());
   for (const DeviceId member : members) takes_part[member.value] = true;
   std::vector<int64_t> sent(ranks_, 0);
-  std::map<std::pair<int32_t, int32_t>, SampleRows> moves;  // by (from, to)
-  for (size_t to = 0; to < needed.size(); ++to)
-    for (const int32_t row : needed[to]) {
-      const std::vector<int32_t>& holders = held[row];
-      const auto rank = static_cast<int32_t>(to);
-      if (std::binary_search(holders.begin(), holders.end(), rank)) continue;
-      int32_t from = -1;
-      for (const int32_t writer : writers[row])
-        if (takes_part[writer] && (from < 0 || sent[writer] < sent[from])) from = writer;
-      if (from < 0) continue;
-      sent[from] += sizes[row];
-      moves[{from, rank}].push_back(row);
+  MovesByRanks moves;
+  for (size_t to = 0; to < needed.size(); ++to) {
+    const auto rank = static_cast<int32_t>(to);
+    std::map<std::vector<int32_t>, int32_t> sender_of;  // of the rows that the same ranks wrote
+    const auto sender = [&](const std::vector<int32_t>& writers) {
+      const auto [found, fresh] = sender_of.try_emplace(writers, -1);
+      if (fresh)
+        for (const int32_t writer : writers)
+          if (takes_part[writer] && (found->second < 0 || sent[writer] < sent[found->second]))
+            found->second = writer;
+      return found->second;
+    };
+    for (size_t field = 0; field < fields.size(); ++field) {
+      const RanksByRow& writers = written_.at(fields[field].name);
+      const RanksByRow& held = held_.at(fields[field].name);
+      for (const int32_t row : needed[to]) {
+        if (std::binary_search(held[row].begin(), held[row].end(), rank)) continue;
+        const int32_t from = sender(writers[row]);
+        if (from < 0) continue;
+        sent[from] += fields[field].numbers[row];
+        auto& rows = moves[{from, rank}];
+        rows.resize(fields.size());
+        rows[field].push_back(row);
+      }
     }
+  }
+  return made(fields, std::move(moves));
+}
+
+std::vector<FieldMove> FieldHoldings::made(const std::vector<MovedField>& fields,
+                                           MovesByRanks moves) {
   std::vector<FieldMove> out;
-  for (auto& [pair, rows] : moves) {
-    for (const int32_t row : rows) add(row, pair.second, &held);
-    out.push_back({pair.first, pair.second, std::move(rows)});
+  for (auto& [ranks, rows] : moves) {
+    for (size_t field = 0; field < fields.size(); ++field)
+      for (const int32_t row : rows[field]) add(row, ranks.second, &held_.at(fields[field].name));
+    out.push_back({ranks.first, ranks.second, std::move(rows)});
   }
   return out;
 }

@@ -13,6 +13,7 @@
 #include <cstdint>
 #include <map>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "program/partition.h"
@@ -59,10 +60,17 @@ DeviceId scoring_rank(const Program& program, CallId reward);
 std::vector<SampleRows> read_by_rank(const Program& program, CallId call, int64_t samples,
                                      std::vector<SampleRows> rows);
 
-// Rows that one rank sends to another.
+// A field that moves, and the numbers that each row has of it.
+struct MovedField {
+  std::string name;
+  std::vector<int64_t> numbers;
+};
+
+// What one rank sends to another in one message: rows of each field, [field]; no two moves have the
+// same ranks.
 struct FieldMove {
   int32_t from = 0, to = 0;
-  SampleRows rows;
+  std::vector<SampleRows> rows;
   friend bool operator==(const FieldMove&, const FieldMove&) = default;
 };
 
@@ -76,24 +84,28 @@ class FieldHoldings {
   // These rows of a field were written, [rank], of so many.
   void note(const std::string& field, const std::vector<SampleRows>& written, size_t rows);
   bool knows(const std::string& field) const { return held_.count(field) > 0; }
-  // The rank that has a row and is first among those; -1: none has it.
-  int32_t first_holder(const std::string& field, int32_t row) const;
+  // Which of the ranks that have a row says it to all, [row]: the one that says least so far; -1:
+  // none has it. Of samples, all fields that a call writes have the same.
+  std::vector<int32_t> speakers(const std::string& field) const;
   // Drops the rows that are not marked: those behind them move up.
   void retain(const std::vector<bool>& kept);
   // The rows of another account, of samples that follow this one's, which are `rows`.
   void append(const FieldHoldings& other, size_t rows);
-  // Moves that give every rank the rows that it needs, [rank], and lacks, in one order for all
-  // ranks; of several members (none given: all ranks) that have written a row the one that sends
-  // least so far sends. `sizes` are the values of each row. A row that none of them has written is
-  // left out. They count as made.
-  std::vector<FieldMove> bring(const std::string& field, const std::vector<SampleRows>& needed,
-                               const std::vector<int64_t>& sizes,
+  // Moves that give every rank the rows of some fields that it needs, [rank], and lacks, in one
+  // order for all ranks. What the same members (none given: all ranks) have written comes to a rank
+  // from one of them: the one that sends least so far. A row that none of them has written is left
+  // out. They count as made. REQUIRES: knows() each field.
+  std::vector<FieldMove> bring(const std::vector<MovedField>& fields,
+                               const std::vector<SampleRows>& needed,
                                const std::vector<DeviceId>& members);
 
  private:
   size_t ranks_;
   using RanksByRow = std::vector<std::vector<int32_t>>;  // [row]: ranks, ascending
   static void add(int32_t row, size_t rank, RanksByRow* ranks);
+  // Rows of each field, [field], by (from, to).
+  using MovesByRanks = std::map<std::pair<int32_t, int32_t>, std::vector<SampleRows>>;
+  std::vector<FieldMove> made(const std::vector<MovedField>& fields, MovesByRanks moves);
   std::map<std::string, RanksByRow> written_, held_;  // held: also what is on its way
 };
 

@@ -34,9 +34,6 @@ int32_t layers_in(const TensorKind& kind, const Interval& layers) {
                                std::max<int64_t>(kind.layer_begin, layers.begin)));
 }
 
-// Whether routed experts are cut in another way than dense parameters.
-bool own_grid(const Strategy& s) { return s.ep > 1 || expert_tp(s) != s.tp; }
-
 NumberWidths widths_of_call(const CallFrame& frame) {
   const auto& precision = frame.where->strategy.precision;
   return precision ? widths_of(*precision) : frame.model->widths;
@@ -182,7 +179,7 @@ class Expander {
              zero_ranks(s_)};
     const bool routes = std::any_of(model_.kinds.begin(), model_.kinds.end(),
                                     [](const TensorKind& kind) { return kind.routed; });
-    if (!routes || !own_grid(s_)) return {all};
+    if (!routes || !own_expert_grid(s_)) return {all};
     all.routed = false;
     return {all,
             {true, false, GroupKind::kExpertData,
@@ -195,7 +192,7 @@ class Expander {
   Interval slice_of(const TensorKind& kind, bool owned) const {
     const Interval slice = held_elements(kind, whole_, held_at_);
     if (!owned) return slice;
-    if (!kind.routed || !own_grid(s_))
+    if (!kind.routed || !own_expert_grid(s_))
       return part_of(slice, held_at_.dp_rank % zero_ranks(s_), zero_ranks(s_));
     const int block = (held_at_.dp_rank * s_.tp + held_at_.tp_rank) / (s_.ep * expert_tp(s_));
     return part_of(slice, block % expert_zero_ranks(s_), expert_zero_ranks(s_));

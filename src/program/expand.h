@@ -86,6 +86,9 @@ std::vector<int64_t> cut_round(const std::vector<int64_t>& tokens, int stages);
 Expansion expand(const CallFrame& frame, DeviceId rank, const RoundWork& round);
 Expansion expand(const Program& program, CallId call, DeviceId rank, const RoundWork& round);
 
+// Whether routed experts are cut in another way than dense parameters.
+inline bool own_expert_grid(const Strategy& s) { return s.ep > 1 || expert_tp(s) != s.tp; }
+
 // The group of a kind that a rank of the call is in, alone if it shares with nobody.
 OpGroup group_of(const CallFrame& frame, GroupKind kind, const GridPosition& at);
 // Every group of more than one rank that ops of the call use, in an order that all ranks share:

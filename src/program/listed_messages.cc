@@ -25,18 +25,19 @@ void list_messages(const std::vector<Message>& messages, int64_t number_bytes, D
 
 }  // namespace
 
-int64_t bytes_of(const FieldMove& move, const std::vector<int64_t>& numbers) {
+int64_t bytes_of(const FieldMove& move, const std::vector<MovedField>& fields) {
   int64_t sum = 0;
-  for (const int32_t row : move.rows) sum += numbers[row];
+  for (size_t field = 0; field < fields.size(); ++field)
+    for (const int32_t row : move.rows[field]) sum += fields[field].numbers[row];
   return sum * kNumberBytes;
 }
 
 std::vector<ListedMessage> messages_of(const std::vector<FieldMove>& moves,
-                                       const std::vector<int64_t>& numbers, DeviceId rank) {
+                                       const std::vector<MovedField>& fields, DeviceId rank) {
   std::vector<ListedMessage> out;
   for (const FieldMove& move : moves) {
     const bool sends = move.from == rank.value;
-    const int64_t bytes = bytes_of(move, numbers);
+    const int64_t bytes = bytes_of(move, fields);
     if (bytes == 0 || (!sends && move.to != rank.value)) continue;
     out.push_back(
         {sends ? OpKind::kSend : OpKind::kReceive, DeviceId{sends ? move.to : move.from}, bytes});

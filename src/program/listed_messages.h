@@ -20,15 +20,14 @@ struct ListedMessage {
   friend bool operator==(const ListedMessage&, const ListedMessage&) = default;
 };
 
-// Bytes of a number of a field between ranks: of tokens, f32 values and flags; of the counts that a
-// share sums.
-inline constexpr int64_t kNumberBytes = 4, kCountBytes = 8;
+// Bytes of a number of a field between ranks: of tokens, f32 values, flags and counts.
+inline constexpr int64_t kNumberBytes = 4;
 
-// Bytes that a move of a field takes. `numbers` of each row.
-int64_t bytes_of(const FieldMove& move, const std::vector<int64_t>& numbers);
-// Messages of a rank in moves of a field, in their order; rows without numbers need none.
+// Bytes that a move of these fields takes.
+int64_t bytes_of(const FieldMove& move, const std::vector<MovedField>& fields);
+// Messages of a rank in moves of fields, in their order; rows without numbers need none.
 std::vector<ListedMessage> messages_of(const std::vector<FieldMove>& moves,
-                                       const std::vector<int64_t>& numbers, DeviceId rank);
+                                       const std::vector<MovedField>& fields, DeviceId rank);
 
 // Elements of one layer of a part of a message.
 struct MessagePiece {

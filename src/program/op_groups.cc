@@ -78,6 +78,23 @@ GridRun stage_run(const CallFrame& frame, GroupKind kind, const GridPosition& at
   }
 }
 
+// Whether ops have groups of this kind. Of copies that ZeRO shards over as a whole one group is
+// enough, and so it is of routed experts that lie where the other tensors lie.
+bool has_ops(const Strategy& s, GroupKind kind) {
+  const bool part = zero_ranks(s) < dense_copies(s);
+  switch (kind) {
+    case GroupKind::kShards:
+      return part;
+    case GroupKind::kExpertData:
+      return own_expert_grid(s);
+    case GroupKind::kExpertShards:
+    case GroupKind::kExpertAcross:
+      return own_expert_grid(s) && part;
+    default:
+      return true;
+  }
+}
+
 std::vector<int> stages_of(const Strategy& s, GroupKind kind, int stage) {
   const bool end = s.pp > 1 && (stage == 0 || stage == s.pp - 1);
   if (kind == GroupKind::kEnds && end) return {0, s.pp - 1};
@@ -108,13 +125,14 @@ OpGroup group_of(const CallFrame& frame, GroupKind kind, const GridPosition& at)
 
 std::vector<OpGroup> call_groups(const CallFrame& frame) {
   std::vector<OpGroup> out;
+  const Strategy& s = frame.where->strategy;
   for (const GroupKind kind :
        {GroupKind::kTensor, GroupKind::kShared, GroupKind::kContext, GroupKind::kExperts,
         GroupKind::kData, GroupKind::kShards, GroupKind::kAcross, GroupKind::kExpertData,
         GroupKind::kExpertShards, GroupKind::kExpertAcross, GroupKind::kEnds, GroupKind::kReplica,
         GroupKind::kCall})
-    for (size_t i = 0; i < frame.where->mesh.devices.size(); ++i) {
-      OpGroup group = group_of(frame, kind, grid_position(frame.where->strategy, i));
+    for (size_t i = 0; has_ops(s, kind) && i < frame.where->mesh.devices.size(); ++i) {
+      OpGroup group = group_of(frame, kind, grid_position(s, i));
       const bool first = std::find(out.begin(), out.end(), group) == out.end();
       if (first && group.members.size() > 1) out.push_back(std::move(group));
     }

@@ -43,7 +43,6 @@ Result<CallGroups> connect_groups(const CallFrame& frame, const GridPosition& at
   for (const OpGroup& group : call_groups(frame)) {
     if (std::find(group.members.begin(), group.members.end(), self) == group.members.end())
       continue;
-    if (group.kind == GroupKind::kShards && !part) continue;
     BRAID_ASSIGN(Communicator * made, connect(group, group_kind_name(group.kind), *world));
     out.by_kind[group.kind] = made;
     if (group.kind == GroupKind::kTensor) out.tensor.communicator = made;

@@ -1,6 +1,5 @@
 #include "samples/field_account.h"
 
-#include <numeric>
 #include <string>
 #include <vector>
 
@@ -17,6 +16,12 @@ const Field& field_of(const Graph& graph, const std::string& name) {
     for (const Field& field : call.writes)
       if (field.name == name) return field;
   BRAID_CHECK(false, "no call writes field " + name);
+}
+
+std::vector<Field> fields_of(const Graph& graph, const Exchange& exchange) {
+  std::vector<Field> out;
+  for (const std::string& name : exchange.fields) out.push_back(field_of(graph, name));
+  return out;
 }
 
 }  // namespace
@@ -49,16 +54,13 @@ void FieldAccount::account(int32_t entry, int64_t step) {
     BRAID_CHECK(!before.shared(), "all ranks take part in every share");
     note_written(before.producer, step, before.part);
     const std::vector<SampleRows> needed = needed_in(before, step);
-    for (const std::string& name : before.fields)
-      exchange_.moves(field_of(program_.graph, name), needed, before.members);
+    exchange_.moves(fields_of(program_.graph, before), needed, before.members);
   }
 }
 
 std::vector<SampleRows> FieldAccount::needed_in(const Exchange& exchange, int64_t step) {
-  if (!exchange.shared()) return rows_.read_by_rank(exchange.consumer, step, exchange.part);
-  SampleRows all(rows_.samples());
-  std::iota(all.begin(), all.end(), 0);
-  return std::vector<SampleRows>(exchange_.ranks(), all);
+  if (exchange.shared()) return {};
+  return rows_.read_by_rank(exchange.consumer, step, exchange.part);
 }
 
 TransferCounts FieldAccount::transfers(int32_t entry, int64_t step) {
@@ -77,10 +79,8 @@ Status FieldAccount::begin_exchange(int32_t entry, int64_t step) {
   if (audit.on()) audit.expect(listed(exchange, needed));
   {
     const TransferAudit::Counting counting(audit);
-    for (const std::string& name : exchange.fields) {
-      const Field& field = field_of(program_.graph, name);
-      exchange_.start(entry, field, exchange_.moves(field, needed, exchange.members));
-    }
+    const std::vector<Field> fields = fields_of(program_.graph, exchange);
+    exchange_.start(entry, fields, exchange_.moves(fields, needed, exchange.members));
   }
   audit.settle(cat("exchange ", entry));
   accounted_ = entry + 1;
@@ -96,39 +96,30 @@ Status FieldAccount::share(const Exchange& shared, int64_t step) {
   if (exchange_.ranks() == 1) return ok_status();
   note_written(shared.producer, step);
   TransferAudit audit = TransferAudit::begin();
-  if (audit.on()) audit.expect(listed(shared, needed_in(shared, step)));
+  if (audit.on()) audit.expect(listed(shared, {}));
   {
     const TransferAudit::Counting counting(audit);
-    for (const std::string& name : shared.fields) {
-      const Field& field = field_of(program_.graph, name);
-      BRAID_TRY(field.type == FieldType::kCount ? exchange_.share_counts(field)
-                                                : exchange_.share(field));
-    }
+    BRAID_TRY(exchange_.share(fields_of(program_.graph, shared)));
   }
   audit.settle(cat("the share of ", program_.graph.calls[shared.producer.value].name));
   return ok_status();
 }
 
-// By the rule of exchanges on an account of its own. Each row has one first holder of a count, so
-// that a sum over all ranks is it.
+// By the rule of exchanges on an account of its own.
 TransferCounts FieldAccount::listed(const Exchange& exchange,
                                     const std::vector<SampleRows>& needed) const {
-  const DeviceId self{static_cast<int32_t>(exchange_.rank())};
-  FieldHoldings holdings = exchange_.holdings();
+  const std::vector<Field> fields = fields_of(program_.graph, exchange);
   TransferCounts out;
-  for (const std::string& name : exchange.fields) {
-    const Field& field = field_of(program_.graph, name);
-    if (!holdings.knows(name)) continue;
-    if (exchange.shared() && field.type == FieldType::kCount) {
-      const auto samples = static_cast<int64_t>(rows_.samples());
-      ++out[{Transfer::kAllReduce, "everyone", -1, -1, kCountBytes * samples}];
-      continue;
-    }
-    const std::vector<int64_t> numbers = exchange_.value_counts(field);
-    const auto members = exchange.shared() ? std::vector<DeviceId>() : exchange.members;
-    add_listed(messages_of(holdings.bring(name, needed, numbers, members), numbers, self),
-               kFieldChannel, &out);
+  if (exchange.shared()) {
+    if (const int64_t bytes = exchange_.shared_bytes(fields); bytes > 0)
+      ++out[{Transfer::kAllGather, "everyone", -1, -1, bytes}];
+    return out;
   }
+  const DeviceId self{static_cast<int32_t>(exchange_.rank())};
+  const std::vector<MovedField> moved = exchange_.known(fields);
+  FieldHoldings holdings = exchange_.holdings();
+  add_listed(messages_of(holdings.bring(moved, needed, exchange.members), moved, self),
+             kFieldChannel, &out);
   return out;
 }
 

@@ -40,9 +40,9 @@ class FieldAccount {
   void account(int32_t entry, int64_t step);
   // Whether the samples of an exchange are those of this account.
   bool has_samples_of(const Exchange& exchange) const;
-  // The rows that each rank must have when an exchange or a share has ended.
+  // The rows that each rank must have when an exchange has ended; of a share none: all have all.
   std::vector<SampleRows> needed_in(const Exchange& exchange, int64_t step);
-  // What this rank sends and receives for that.
+  // What this rank gives and receives for that.
   TransferCounts listed(const Exchange& exchange, const std::vector<SampleRows>& needed) const;
 
   const Program& program_;

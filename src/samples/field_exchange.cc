@@ -10,8 +10,10 @@
 
 #include <algorithm>
 #include <cstring>
+#include <numeric>
 
 #include "base/text.h"
+#include "program/listed_messages.h"
 
 namespace braid::inline samples {
 namespace {
@@ -26,6 +28,19 @@ int64_t sum_of(const std::vector<int64_t>& sizes, const Rows& rows) {
   int64_t sum = 0;
   for (const size_t row : rows) sum += sizes[row];
   return sum;
+}
+
+// For messages.
+std::string names(const std::vector<Field>& fields) {
+  std::vector<std::string> out;
+  for (const Field& field : fields) out.push_back(field.name);
+  return join(out, ", ");
+}
+
+int64_t most_rows(const std::vector<Rows>& by_rank) {
+  size_t most = 0;
+  for (const Rows& rows : by_rank) most = std::max(most, rows.size());
+  return static_cast<int64_t>(most);
 }
 
 }  // namespace
@@ -53,24 +68,31 @@ void FieldExchange::note_everywhere(const std::string& field) {
                  store_.size());
 }
 
-std::vector<int64_t> FieldExchange::value_counts(const Field& field) const {
-  return counts_in(store_, field);
+std::vector<Field> FieldExchange::written(const std::vector<Field>& fields) const {
+  std::vector<Field> out;
+  for (const Field& field : fields)
+    if (holdings_.knows(field.name)) out.push_back(field);
+  return out;
+}
+
+std::vector<MovedField> FieldExchange::known(const std::vector<Field>& fields) const {
+  std::vector<MovedField> out;
+  for (const Field& field : written(fields)) out.push_back({field.name, counts_in(store_, field)});
+  return out;
 }
 
 at::Tensor StoredFields::packed(const Field& field, const Rows& rows) {
-  if (field.type != FieldType::kTokens) return store_.reals(field.name, rows)->contiguous();
+  if (field.type != FieldType::kTokens)
+    return store_.reals(field.name, rows)->contiguous().view(at::kInt);
   const TokenLists& lists = **store_.tokens(field.name);
   std::vector<int32_t> ids;
   for (const size_t row : rows) ids.insert(ids.end(), lists[row].begin(), lists[row].end());
   return at::tensor(ids, at::kInt);
 }
 
-at::Tensor StoredFields::room(const Field& field, int64_t numbers) {
-  return at::empty({numbers}, field.type == FieldType::kTokens ? at::kInt : at::kFloat);
-}
-
 Status StoredFields::put(const Field& field, const Rows& rows, const at::Tensor& arrived) {
-  if (field.type != FieldType::kTokens) return store_.put_reals(field.name, rows, arrived);
+  if (field.type != FieldType::kTokens)
+    return store_.put_reals(field.name, rows, arrived.view(at::kFloat));
   TokenLists lists;
   const int32_t* id = arrived.const_data_ptr<int32_t>();
   const std::vector<int64_t> counts = counts_in(store_, field);
@@ -81,30 +103,53 @@ Status StoredFields::put(const Field& field, const Rows& rows, const at::Tensor&
   return store_.put_tokens(field.name, rows, std::move(lists));
 }
 
-std::vector<FieldMove> FieldExchange::moves(const Field& field,
+std::vector<FieldMove> FieldExchange::moves(const std::vector<Field>& fields,
                                             const std::vector<SampleRows>& needed,
                                             const std::vector<DeviceId>& members) {
-  if (!holdings_.knows(field.name)) return {};
-  return holdings_.bring(field.name, needed, value_counts(field), members);
+  return holdings_.bring(known(fields), needed, members);
 }
 
-void FieldExchange::start(int32_t exchange, const Field& field,
+void FieldExchange::start(int32_t exchange, const std::vector<Field>& fields,
                           const std::vector<FieldMove>& moves) {
-  const std::vector<int64_t> counts = value_counts(field);
+  const std::vector<Field> moved = written(fields);
   for (const FieldMove& move : moves) {
-    if (move.from != rank() && move.to != rank()) continue;
-    const Rows rows(move.rows.begin(), move.rows.end());
-    const int64_t numbers = sum_of(counts, rows);
-    if (move.from == rank() && numbers > 0) {
-      const at::Tensor values = contents_.packed(field, rows);
-      sending_.emplace_back(values, everyone_->send(values, move.to, kFieldChannel, field.name));
-    }
-    if (move.to != rank()) continue;
-    const at::Tensor values = contents_.room(field, numbers);
-    Pending pending;
-    if (numbers > 0) pending = everyone_->receive(values, move.from, kFieldChannel, field.name);
-    arriving_.push_back({exchange, field, rows, values, std::move(pending)});
+    if (move.from == rank()) send(moved, move);
+    if (move.to == rank()) receive(exchange, moved, move);
   }
+}
+
+void FieldExchange::send(const std::vector<Field>& fields, const FieldMove& move) {
+  std::vector<at::Tensor> values;
+  for (size_t i = 0; i < fields.size(); ++i) {
+    const Rows rows(move.rows[i].begin(), move.rows[i].end());
+    if (sum_of(counts_in(store_, fields[i]), rows) > 0)
+      values.push_back(contents_.packed(fields[i], rows));
+  }
+  if (values.empty()) return;
+  const at::Tensor message = values.size() == 1 ? values.front() : at::cat(values);
+  sending_.emplace_back(message, everyone_->send(message, move.to, kFieldChannel, names(fields)));
+}
+
+void FieldExchange::receive(int32_t exchange, const std::vector<Field>& fields,
+                            const FieldMove& move) {
+  std::vector<int64_t> sizes;
+  Arrival arrival;
+  arrival.exchange = exchange;
+  for (size_t i = 0; i < fields.size(); ++i) {
+    const Rows rows(move.rows[i].begin(), move.rows[i].end());
+    if (rows.empty()) continue;
+    const int64_t numbers = sum_of(counts_in(store_, fields[i]), rows);
+    sizes.push_back(numbers > 0 ? contents_.pieces(numbers) : 0);
+    arrival.parts.push_back({fields[i], rows, {}});
+  }
+  const int64_t all = std::accumulate(sizes.begin(), sizes.end(), int64_t{0});
+  const at::Tensor message = at::empty({all}, at::kInt);
+  int64_t begin = 0;
+  for (size_t i = 0; i < sizes.size(); begin += sizes[i++])
+    arrival.parts[i].values = message.narrow(0, begin, sizes[i]);
+  if (all > 0)
+    arrival.pending = everyone_->receive(message, move.from, kFieldChannel, names(fields));
+  arriving_.push_back(std::move(arrival));
 }
 
 std::list<FieldExchange::Arrival> FieldExchange::take_arrivals(int32_t exchange) {
@@ -119,7 +164,8 @@ std::list<FieldExchange::Arrival> FieldExchange::take_arrivals(int32_t exchange)
 Status FieldExchange::arrive(int32_t exchange) {
   for (Arrival& each : take_arrivals(exchange)) {
     BRAID_TRY(each.pending.wait());
-    BRAID_TRY(contents_.put(each.field, each.rows, each.values));
+    for (const Part& part : each.parts)
+      BRAID_TRY(contents_.put(part.field, part.rows, part.values));
   }
   return ok_status();
 }
@@ -131,34 +177,80 @@ Status FieldExchange::end_step() {
   return ok_status();
 }
 
-Status FieldExchange::share(const Field& field) {
-  if (ranks() == 1 || !holdings_.knows(field.name)) return ok_status();
-  const Rows all = store_.all_rows();
-  start(kAtOnce, field,
-        moves(field, std::vector<SampleRows>(ranks(), SampleRows(all.begin(), all.end())), {}));
-  return arrive(kAtOnce);
-}
-
-Status FieldExchange::bring_to_first(const Field& field) {
-  if (ranks() == 1 || !holdings_.knows(field.name)) return ok_status();
+Status FieldExchange::bring_to_first(const std::vector<Field>& fields) {
+  if (ranks() == 1) return ok_status();
   std::vector<SampleRows> needed(ranks());
   const Rows all = store_.all_rows();
   needed.front().assign(all.begin(), all.end());
-  start(kAtOnce, field, moves(field, needed, {}));
+  start(kAtOnce, fields, moves(fields, needed, {}));
   return arrive(kAtOnce);
 }
 
-// Every sample has one first holder, so that a sum is its count.
-Status FieldExchange::share_counts(const Field& field) {
-  if (ranks() == 1 || !holdings_.knows(field.name)) return ok_status();
-  std::vector<int64_t> counts = store_.counts(field.name);
-  for (size_t row = 0; row < counts.size(); ++row)
-    if (holdings_.first_holder(field.name, static_cast<int32_t>(row)) != rank()) counts[row] = 0;
-  const at::Tensor all = at::tensor(counts, at::kLong);
-  BRAID_TRY(everyone_->all_reduce(all, Reduce::kSum, field.name).wait());
-  const int64_t* begin = all.const_data_ptr<int64_t>();
-  store_.set_counts(field.name, {begin, begin + all.numel()});
-  note_everywhere(field.name);
+std::vector<Rows> FieldExchange::spoken(const std::vector<Field>& fields) const {
+  std::vector<Rows> out(ranks());
+  if (fields.empty() || ranks() == 1) return out;
+  const std::vector<int32_t> speakers = holdings_.speakers(fields.front().name);
+  for (size_t row = 0; row < speakers.size(); ++row)
+    if (speakers[row] >= 0) out[speakers[row]].push_back(row);
+  return out;
+}
+
+int64_t FieldExchange::shared_bytes(const std::vector<Field>& fields) const {
+  const std::vector<Field> shared = written(fields);
+  return ranks() * static_cast<int64_t>(shared.size()) * most_rows(spoken(shared)) * kNumberBytes;
+}
+
+// [field, place]: the words of other places are zeros.
+at::Tensor FieldExchange::own_words(const std::vector<Field>& fields, const Rows& rows,
+                                    int64_t room) {
+  const at::Tensor out = at::zeros({static_cast<int64_t>(fields.size()), room}, at::kInt);
+  if (rows.empty()) return out;
+  for (size_t i = 0; i < fields.size(); ++i) {
+    const at::Tensor words = out[static_cast<int64_t>(i)].narrow(0, 0, rows.size());
+    if (fields[i].type != FieldType::kCount) {
+      words.copy_(contents_.said(fields[i], rows));
+      continue;
+    }
+    const std::vector<int64_t> counts = store_.counts(fields[i].name);
+    auto* count = words.mutable_data_ptr<int32_t>();
+    for (const size_t row : rows) *count++ = static_cast<int32_t>(counts[row]);
+  }
+  return out;
+}
+
+// `words_RS`: what each rank says of the field, in the order of its rows.
+Status FieldExchange::hear(const Field& field, const std::vector<Rows>& spoken,
+                           const at::Tensor& words_RS) {
+  std::map<size_t, int32_t> heard;
+  for (size_t rank = 0; rank < spoken.size(); ++rank) {
+    const at::Tensor words = words_RS[static_cast<int64_t>(rank)].contiguous();
+    for (size_t i = 0; i < spoken[rank].size(); ++i)
+      heard[spoken[rank][i]] = words.const_data_ptr<int32_t>()[i];
+  }
+  if (field.type == FieldType::kCount) {
+    std::vector<int64_t> counts(store_.size(), 0);
+    for (const auto& [row, word] : heard) counts[row] = word;
+    store_.set_counts(field.name, std::move(counts));
+    return ok_status();
+  }
+  Rows rows;
+  std::vector<int32_t> words;
+  for (const auto& [row, word] : heard) rows.push_back(row), words.push_back(word);
+  return contents_.hear(field, rows, at::tensor(words, at::kInt));
+}
+
+Status FieldExchange::share(const std::vector<Field>& fields) {
+  const std::vector<Field> shared = written(fields);
+  const std::vector<Rows> rows = spoken(shared);
+  const int64_t room = most_rows(rows);
+  if (room == 0) return ok_status();
+  const at::Tensor own = own_words(shared, rows[rank()], room);
+  const at::Tensor all_RFS = at::empty({ranks(), own.size(0), room}, at::kInt);
+  BRAID_TRY(everyone_->all_gather(all_RFS, own.unsqueeze(0), names(shared)).wait());
+  for (size_t i = 0; i < shared.size(); ++i) {
+    BRAID_TRY(hear(shared[i], rows, all_RFS.select(1, static_cast<int64_t>(i))));
+    note_everywhere(shared[i].name);
+  }
   return ok_status();
 }
 

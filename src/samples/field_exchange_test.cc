@@ -1,6 +1,9 @@
 // What ranks give to the backends to bring fields to each other beside what the moves list.
 #include "samples/field_exchange.h"
 
+#include <ATen/ops/full.h>
+#include <ATen/ops/tensor.h>
+#include <ATen/ops/zeros.h>
 #include <gmock/gmock.h>
 
 #include "comm/rank_testing.h"
@@ -35,8 +38,8 @@ RANK_TEST(FieldExchange, SendsWhatTheMovesList, 2) {
   store.set_counts(field.sizes, lens);
   FieldExchange exchange(*world.everyone(), store);
   exchange.holdings().note(field.name, {{0, 1}, {2, 3}}, lens.size());
-  const auto moves = exchange.moves(field, {{0, 2}, {0, 1, 2, 3}}, {});
-  const auto listed = messages_of(moves, lens, DeviceId{self});
+  const auto moves = exchange.moves({field}, {{0, 2}, {0, 1, 2, 3}}, {});
+  const auto listed = messages_of(moves, exchange.known({field}), DeviceId{self});
   const ListedMessage given{OpKind::kSend, DeviceId{1}, 12},
       taken{OpKind::kReceive, DeviceId{1}, 20}, got{OpKind::kReceive, DeviceId{0}, 12},
       sent{OpKind::kSend, DeviceId{0}, 20};
@@ -48,7 +51,7 @@ RANK_TEST(FieldExchange, SendsWhatTheMovesList, 2) {
   add_listed(listed, kFieldChannel, &expected);
   {
     const TransferWatch watch(&counted);
-    exchange.start(0, field, moves);
+    exchange.start(0, {field}, moves);
   }
   ASSERT_EQ(exchange.arrive(0).message(), "");
   ASSERT_EQ(exchange.end_step().message(), "");
@@ -78,6 +81,76 @@ RANK_TEST(FieldExchange, TextsOfAllRanks, 4) {
     for (const auto& [transfer, times] : counted) bytes += transfer.bytes * times;
     EXPECT_LE(bytes, 1100);
   }
+}
+
+// Of two fields one message: tokens and log-probs of the rows that the other rank wrote.
+RANK_TEST(FieldExchange, SendsTheFieldsOfAnExchangeTogether, 2) {
+  const Graph graph = *make_graph(default_options("grpo"));
+  SampleStore store(graph);
+  store.begin(std::vector<StoredSample>(4));
+  const std::vector<int64_t> lens = {3, 0, 5, 2};
+  const auto self = static_cast<size_t>(world.global_rank());
+  const Rows mine = {2 * self, 2 * self + 1}, others = {2 - 2 * self, 3 - 2 * self};
+  const std::vector<Field> fields = {field_named(graph, "response_ids"),
+                                     field_named(graph, "sampler_logprobs")};
+  TokenLists tokens;
+  for (const size_t row : mine) tokens.emplace_back(lens[row], 10 + static_cast<int32_t>(row));
+  ASSERT_TRUE(store.put_tokens("response_ids", mine, tokens).ok());
+  store.set_counts("response_lens", lens);
+  const int64_t own = lens[mine[0]] + lens[mine[1]], came = lens[others[0]] + lens[others[1]];
+  ASSERT_TRUE(store.put_reals("sampler_logprobs", mine, at::full({own}, 0.25 + self)).ok());
+  FieldExchange exchange(*world.everyone(), store);
+  for (const Field& field : fields)
+    exchange.holdings().note(field.name, {{0, 1}, {2, 3}}, lens.size());
+  const SampleRows all = {0, 1, 2, 3};
+  TransferCounts counted;
+  {
+    const TransferWatch watch(&counted);
+    exchange.start(0, fields, exchange.moves(fields, {all, all}, {}));
+  }
+  ASSERT_EQ(exchange.arrive(0).message(), "");
+  ASSERT_EQ(exchange.end_step().message(), "");
+  const auto peer = static_cast<int64_t>(1 - self);
+  const TransferCounts expected = {
+      {{Transfer::kSend, "everyone", peer, kFieldChannel, 8 * own}, 1},
+      {{Transfer::kReceive, "everyone", peer, kFieldChannel, 8 * came}, 1}};
+  EXPECT_EQ(transfer_differences(expected, counted), "");
+  for (const size_t row : others)
+    EXPECT_EQ((**store.tokens("response_ids"))[row],
+              std::vector<int32_t>(lens[row], 10 + static_cast<int32_t>(row)));
+  const at::Tensor arrived = *store.reals("sampler_logprobs", others);
+  EXPECT_TRUE(arrived.equal(at::full({came}, 1.25 - self)));
+}
+
+// What both ranks have says the one that says less so far.
+RANK_TEST(FieldExchange, SharesCountsAndFlagsInOneGather, 2) {
+  const Graph graph = *make_graph(default_options("grpo"));
+  SampleStore store(graph);
+  store.begin(std::vector<StoredSample>(5));
+  const auto self = static_cast<size_t>(world.global_rank());
+  const std::vector<std::vector<int64_t>> lens = {{3, 0, 5, 0, 2}, {0, 1, 5, 4, 2}};  // [rank]
+  store.set_counts("response_lens", lens[self]);
+  const std::vector<SampleRows> written = {{0, 2, 4}, {1, 2, 3, 4}};
+  const Rows mine(written[self].begin(), written[self].end());
+  at::Tensor cut = at::zeros({static_cast<int64_t>(mine.size())});
+  cut[0] = 1;  // of rows 0 and 1
+  ASSERT_TRUE(store.put_reals("truncated", mine, cut).ok());
+  FieldExchange exchange(*world.everyone(), store);
+  const std::vector<Field> fields = {field_named(graph, "truncated"),
+                                     field_named(graph, "response_lens")};
+  for (const Field& field : fields) exchange.holdings().note(field.name, written, lens[0].size());
+  EXPECT_EQ(exchange.shared_bytes(fields), 2 * 2 * 3 * 4);  // ranks, fields, rows, bytes
+  TransferCounts counted;
+  {
+    const TransferWatch watch(&counted);
+    ASSERT_EQ(exchange.share(fields).message(), "");
+  }
+  const TransferCounts expected = {{{Transfer::kAllGather, "everyone", -1, -1, 48}, 1}};
+  EXPECT_EQ(transfer_differences(expected, counted), "");
+  EXPECT_THAT(store.counts("response_lens"), ElementsAre(3, 1, 5, 4, 2));
+  EXPECT_TRUE(store.reals("truncated", store.all_rows())
+                  ->equal(at::tensor({1., 1., 0., 0., 0.}, at::kFloat)));
+  EXPECT_THAT(exchange.moves(fields, {{0, 1}, {0, 1}}, {}), ElementsAre());  // all have all
 }
 
 }  // namespace

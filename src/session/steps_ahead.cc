@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <utility>
+#include <vector>
 
 #include "base/contains.h"
 #include "base/text.h"
@@ -53,10 +54,12 @@ Status StepsAhead::gather(Waiting& step) {
   std::swap(store_, step.store);
   exchange_.holdings() = step.holdings;
   Status status;
-  for (const Call& call : program_.graph.calls)
+  for (const Call& call : program_.graph.calls) {
+    std::vector<Field> fields;
     for (const Field& field : call.writes)
-      if (call.steps_ahead > 0 && field.type != FieldType::kCount && status.ok())
-        status = exchange_.bring_to_first(field);
+      if (call.steps_ahead > 0 && field.type != FieldType::kCount) fields.push_back(field);
+    if (status.ok()) status = exchange_.bring_to_first(fields);
+  }
   if (status.ok()) status = exchange_.end_step();
   step.holdings = exchange_.holdings();
   std::swap(store_, step.store);

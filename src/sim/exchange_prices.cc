@@ -30,18 +30,19 @@ class Walk {
     std::vector<ExchangePrice> out(ranks);
     // Seconds by rank: to others and from them, inside the node and beyond it.
     std::vector<std::array<double, 4>> busy(ranks, {0, 0, 0, 0});
-    for (const std::string& name : entry.fields)
-      for (const FieldMove& move : holdings_.bring(name, needed, sizes(name), entry.members)) {
-        const auto bytes = static_cast<double>(bytes_of(move, sizes_));
-        if (bytes == 0) continue;
-        const LinkTime time = link_(DeviceId{move.from}, DeviceId{move.to}, bytes);
-        const bool network = time.link == LinkKind::kNetwork;
-        busy[move.from][network ? 1 : 0] += time.seconds;
-        busy[move.to][network ? 3 : 2] += time.seconds;
-        out[move.from].sent += bytes, out[move.to].received += bytes;
-        for (const int32_t rank : {move.from, move.to})
-          (network ? out[rank].network : out[rank].inside) = true;
-      }
+    std::vector<MovedField> fields;
+    for (const std::string& name : entry.fields) fields.push_back({name, sizes(name)});
+    for (const FieldMove& move : holdings_.bring(fields, needed, entry.members)) {
+      const auto bytes = static_cast<double>(bytes_of(move, fields));
+      if (bytes == 0) continue;
+      const LinkTime time = link_(DeviceId{move.from}, DeviceId{move.to}, bytes);
+      const bool network = time.link == LinkKind::kNetwork;
+      busy[move.from][network ? 1 : 0] += time.seconds;
+      busy[move.to][network ? 3 : 2] += time.seconds;
+      out[move.from].sent += bytes, out[move.to].received += bytes;
+      for (const int32_t rank : {move.from, move.to})
+        (network ? out[rank].network : out[rank].inside) = true;
+    }
     for (size_t rank = 0; rank < ranks; ++rank)
       out[rank].seconds = *std::max_element(busy[rank].begin(), busy[rank].end());
     return out;
@@ -51,9 +52,8 @@ class Walk {
   double shared_bytes(const Exchange& entry) {
     int64_t bytes = 0;
     for (const std::string& name : entry.fields) {
-      const std::vector<int64_t>& numbers = sizes(name);
-      bytes += std::accumulate(numbers.begin(), numbers.end(), int64_t{0}) *
-               (field_of(name).type == FieldType::kCount ? kCountBytes : kNumberBytes);
+      const std::vector<int64_t> numbers = sizes(name);
+      bytes += std::accumulate(numbers.begin(), numbers.end(), int64_t{0}) * kNumberBytes;
     }
     return static_cast<double>(bytes);
   }
@@ -67,12 +67,12 @@ class Walk {
   }
 
   // Numbers that each sample of the step has of a field.
-  const std::vector<int64_t>& sizes(const std::string& name) {
+  std::vector<int64_t> sizes(const std::string& name) const {
     const Field& field = field_of(name);
     const bool prompts = field.shape == FieldShape::kPerSample && field.type == FieldType::kTokens;
-    sizes_ = prompts ? lengths_.prompt : lengths_.response;
-    if (!prompts && field.shape == FieldShape::kPerSample) sizes_.assign(sizes_.size(), 1);
-    return sizes_;
+    if (!prompts && field.shape == FieldShape::kPerSample)
+      return std::vector<int64_t>(lengths_.prompt.size(), 1);
+    return prompts ? lengths_.prompt : lengths_.response;
   }
   const Field& field_of(const std::string& name) const {
     for (const Call& call : program_.graph.calls)
@@ -88,7 +88,6 @@ class Walk {
   const LinkOf& link_;
   FieldHoldings holdings_;
   std::set<std::pair<CallId, SamplePart>> written_;
-  std::vector<int64_t> sizes_;  // of the field at hand
 };
 
 }  // namespace
