@@ -1,7 +1,6 @@
 #include "advise/explain.h"
 
 #include <cmath>
-#include <cstdio>
 #include <set>
 
 #include "base/text.h"
@@ -119,11 +118,7 @@ bool bound_from_outside(const PlanSpace& space, const Choice& choice, int call,
 }
 
 // The digits of the table of the plan (report.h).
-std::string seconds_text(double seconds) {
-  char text[40];
-  std::snprintf(text, sizeof text, "%.3f s", seconds);
-  return text;
-}
+std::string seconds_text(double seconds) { return cat(fixed_text(seconds, 3), " s"); }
 
 std::string entry_text(const CallPlan& plan) {
   return cat(mesh_text(plan.mesh), " ", strategy_text(plan.strategy));

@@ -1,15 +1,8 @@
 #include "advise/table.h"
 
 #include <algorithm>
-#include <cstdio>
 
 namespace braid::inline advise {
-
-std::string fixed_text(double value, int digits) {
-  char text[64];
-  std::snprintf(text, sizeof text, "%.*f", digits, value);
-  return text;
-}
 
 std::string aligned_table(const std::vector<std::vector<std::string>>& rows,
                           const std::vector<bool>& to_the_right) {

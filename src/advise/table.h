@@ -6,9 +6,6 @@
 
 namespace braid::inline advise {
 
-// A number with so many digits after the point.
-std::string fixed_text(double value, int digits);
-
 // Columns as wide as their longest cell, two blanks apart; the last column is not padded. REQUIRES:
 // at least one row, all of the length of `to_the_right`.
 std::string aligned_table(const std::vector<std::vector<std::string>>& rows,

@@ -39,6 +39,8 @@ std::string did_you_mean(std::string_view name, const std::vector<std::string>& 
 std::string format_bytes(double bytes);
 // "1.25 s", "3.1 ms", "42 us".
 std::string format_seconds(double seconds);
+// A number with so many digits after the point.
+std::string fixed_text(double value, int digits);
 // Shortest decimal form that reads back as the same double.
 std::string format_double(double value);
 

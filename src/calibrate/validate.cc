@@ -3,8 +3,8 @@
 #include <algorithm>
 #include <cmath>
 #include <iomanip>
+#include <ostream>
 #include <set>
-#include <sstream>
 
 #include "base/text.h"
 
@@ -30,12 +30,6 @@ double as_time(const Measurement& row, double value) {
 
 using Table = std::map<std::string, std::vector<double>>;
 
-std::string fixed(double value, int digits = 1) {
-  std::ostringstream out;
-  out << std::fixed << std::setprecision(digits) << value;
-  return out.str();
-}
-
 void print_table(std::ostream& out, const std::string& title, const Table& table) {
   out << title << "\n  " << std::left << std::setw(34) << "" << std::right << std::setw(6) << "rows"
       << std::setw(9) << "median%" << std::setw(9) << "mean%" << std::setw(9) << "p90%"
@@ -44,8 +38,8 @@ void print_table(std::ostream& out, const std::string& title, const Table& table
   for (const auto& [name, errors] : table) {
     const ErrorSummary s = summarize_errors(errors);
     out << "  " << std::left << std::setw(34) << name << std::right << std::setw(6) << s.rows
-        << std::setw(9) << fixed(s.median) << std::setw(9) << fixed(s.mean) << std::setw(9)
-        << fixed(s.p90) << std::setw(9) << fixed(s.bias) << "\n";
+        << std::setw(9) << fixed_text(s.median, 1) << std::setw(9) << fixed_text(s.mean, 1)
+        << std::setw(9) << fixed_text(s.p90, 1) << std::setw(9) << fixed_text(s.bias, 1) << "\n";
   }
 }
 
@@ -143,7 +137,7 @@ DecisionSummary summarize_decisions(const std::vector<Measurement>& rows,
     const double regret = regret_pct(members);
     summary.mean_regret_pct += regret;
     summary.worst_regret_pct = std::max(summary.worst_regret_pct, regret);
-    summary.lines.push_back(cat(line, ", regret ", fixed(regret), " %"));
+    summary.lines.push_back(cat(line, ", regret ", fixed_text(regret, 1), " %"));
   }
   if (summary.groups > 0) summary.mean_regret_pct /= summary.groups;
   return summary;
@@ -225,15 +219,15 @@ void print_fit(std::ostream& out, const Calibration& calibration) {
     const double fitted =
         knob.prior * (base == calibration.offsets.end() ? 1 : std::exp(base->second));
     out << "  " << std::left << std::setw(26) << knob.name << std::right << std::setw(10)
-        << fixed(knob.prior, 3) << " -> " << std::setw(10) << fixed(fitted, 3);
+        << fixed_text(knob.prior, 3) << " -> " << std::setw(10) << fixed_text(fitted, 3);
     for (const auto& [name, offset] : calibration.offsets)
       if (name.rfind(cat(knob.name, "@"), 0) == 0 && std::abs(offset) > 0.02)
-        out << "  " << name.substr(name.find('@') + 1) << " x" << fixed(std::exp(offset), 2);
+        out << "  " << name.substr(name.find('@') + 1) << " x" << fixed_text(std::exp(offset), 2);
     out << "\n";
   }
   out << "80 % intervals (half width of ln(measured / predicted))\n";
   for (const auto& [name, half] : calibration.intervals)
-    out << "  " << name << " " << fixed(half, 3) << "\n";
+    out << "  " << name << " " << fixed_text(half, 3) << "\n";
 }
 
 OrderedJson validation_json(const std::vector<Measurement>& rows,
@@ -264,10 +258,11 @@ void add_error_goals(const Table& errors, const std::map<std::string, double>& l
     if (found == errors.end()) continue;
     const ErrorSummary s = summarize_errors(found->second);
     goals->push_back(at_most(cat(kind, " median error %"), s.median, limit,
-                             cat(s.rows, " rows, p90 ", fixed(s.p90), " %")));
+                             cat(s.rows, " rows, p90 ", fixed_text(s.p90, 1), " %")));
     const double allowed = std::max(5.0, 2 * s.bias_error);
-    goals->push_back(at_most(cat(kind, " |bias| %"), std::abs(s.bias), allowed,
-                             cat("bias ", fixed(s.bias), " +- ", fixed(s.bias_error))));
+    goals->push_back(
+        at_most(cat(kind, " |bias| %"), std::abs(s.bias), allowed,
+                cat("bias ", fixed_text(s.bias, 1), " +- ", fixed_text(s.bias_error, 1))));
   }
 }
 
@@ -287,8 +282,8 @@ void add_decision_goal(const DecisionSummary& s, std::vector<Goal>* goals) {
   if (s.groups == 0) return;
   goals->push_back(at_most("decisions reversed", s.reversed, 0,
                            cat(s.groups, " groups, ", s.agreed, " pairs agreed, ", s.within_noise,
-                               " within noise, regret mean ", fixed(s.mean_regret_pct),
-                               " %, worst ", fixed(s.worst_regret_pct), " %")));
+                               " within noise, regret mean ", fixed_text(s.mean_regret_pct, 1),
+                               " %, worst ", fixed_text(s.worst_regret_pct, 1), " %")));
 }
 
 // All rows are one goal; kinds alone are listed beside it.
@@ -303,7 +298,7 @@ void add_coverage_goal(const std::vector<Measurement>& rows,
   }
   std::string detail = "70 to 90;";
   for (const auto& [kind, part] : kinds)
-    detail += cat(" ", kind, " ", fixed(100 * interval_coverage(part.first, part.second), 0));
+    detail += cat(" ", kind, " ", fixed_text(100 * interval_coverage(part.first, part.second), 0));
   const double coverage = 100 * interval_coverage(rows, predictions);
   goals->push_back({"interval coverage %", coverage, 90, coverage >= 70 && coverage <= 90, detail});
 }
@@ -361,8 +356,8 @@ void print_goals(std::ostream& out, const std::string& title, const std::vector<
   out << title << "\n";
   for (const Goal& goal : goals)
     out << "  " << (goal.met ? "met   " : "MISSED") << "  " << std::left << std::setw(34)
-        << goal.name << std::right << std::setw(8) << fixed(goal.value) << "  limit "
-        << std::setw(6) << fixed(goal.limit) << "  " << goal.detail << "\n";
+        << goal.name << std::right << std::setw(8) << fixed_text(goal.value, 1) << "  limit "
+        << std::setw(6) << fixed_text(goal.limit, 1) << "  " << goal.detail << "\n";
 }
 
 }  // namespace braid::inline calibrate

@@ -146,12 +146,7 @@ class MigrationSearch {
   std::map<Setting, std::map<int64_t, MigrationPoint>> curves_;
 };
 
-std::string fixed(double value, int digits) {
-  char text[64];
-  std::snprintf(text, sizeof(text), "%.*f", digits, value);
-  return text;
-}
-std::string seconds_text(double seconds) { return cat(fixed(seconds, 3), " s"); }
+std::string seconds_text(double seconds) { return cat(fixed_text(seconds, 3), " s"); }
 
 // Why the fastest hand-over is not worth it.
 std::string why_not(const PlanningProblem& problem, const MigrationPoint& apart,
@@ -280,7 +275,7 @@ std::string migration_text(const Result<MigrationProposal>& proposal) {
   const double gain = 1 - p.chosen.step_s / p.curve.front().step_s;
   return out + cat("hand-over: fusion: {migrate_below_samples: ", p.chosen.below, ", ",
                    settings_text(p.tried), "}: the step takes ", seconds_text(p.chosen.step_s),
-                   ", ", fixed(100 * gain, 1), " % less", "\n");
+                   ", ", fixed_text(100 * gain, 1), " % less", "\n");
 }
 
 OrderedJson migration_json(const Result<MigrationProposal>& proposal) {

@@ -1,7 +1,5 @@
 #include "search/predicted.h"
 
-#include <cstdio>
-
 #include "base/text.h"
 #include "program/program.h"
 #include "search/migration.h"
@@ -29,12 +27,6 @@ bool is_worth_it(const PredictedGain& gain) {
   return gain.predicted_s < (1 - kNoGain) * gain.in_order_s;
 }
 
-std::string number(const char* format, double value) {
-  char text[64];
-  std::snprintf(text, sizeof(text), format, value);
-  return text;
-}
-
 constexpr const char* kKey = "fusion.predicted_lengths";
 
 }  // namespace
@@ -52,10 +44,10 @@ Result<PredictedGain> predicted_gain(ExecutionPlan plan, const PlanningProblem& 
 std::string predicted_text(const Result<PredictedGain>& gain) {
   const std::string what = "predicted lengths: ";
   if (!gain.ok()) return cat(what, "not possible: ", cause_alone(gain.status(), kKey), "\n");
-  const std::string steps = cat("the step takes ", number("%.3f", gain->predicted_s), " s, ",
-                                number("%.3f", gain->in_order_s), " s in order");
+  const std::string steps = cat("the step takes ", fixed_text(gain->predicted_s, 3), " s, ",
+                                fixed_text(gain->in_order_s, 3), " s in order");
   const std::string where =
-      cat("where predictions correlate by ", number("%.2f", gain->correlation), " with lengths");
+      cat("where predictions correlate by ", fixed_text(gain->correlation, 2), " with lengths");
   return is_worth_it(*gain)
              ? cat(what, "fusion: {predicted_lengths: true}: ", steps, ", ", where, "\n")
              : cat(what, "not worth it: ", steps, ", ", where, "\n");
