@@ -5,6 +5,7 @@
 #include <gmock/gmock.h>
 
 #include "comm/rank_testing.h"
+#include "emulate/testing.h"
 #include "plan/test_problem.h"
 
 namespace braid::inline emulate {
@@ -12,15 +13,6 @@ namespace {
 
 constexpr double kTenth = 0.1;
 constexpr double kFast = 0.2;  // of the machine's time, where only order counts
-
-Emulation emulated(World& world, const ExecutionPlan& plan, const PlanningProblem& problem,
-                   const EmulationOptions& options = {}) {
-  const auto program = compile(plan, problem);
-  EXPECT_TRUE(program.ok()) << program.status().message();
-  auto out = emulate_step(world, *program, problem, committed_calibration(), options);
-  EXPECT_TRUE(out.ok()) << out.status().message();
-  return out.ok() ? *out : Emulation();
-}
 
 PlanningProblem rl_problem(const std::string& algorithm, int devices) {
   return make_test_problem({.algorithm = algorithm,

@@ -6,7 +6,7 @@
 #include <cstdio>
 
 #include "comm/rank_testing.h"
-#include "emulate/emulate.h"
+#include "emulate/testing.h"
 #include "plan/test_problem.h"
 
 namespace braid::inline emulate {
@@ -56,12 +56,12 @@ ExecutionPlan plan_of(const FusedShape& shape, const PlanningProblem& problem, b
 }
 
 // From the first start to the last end of what the updates compute.
-double training_s(const Program& program, const Trace& trace) {
+double training_s(const Graph& graph, const Trace& trace) {
   double first = trace.step_s, last = 0;
   for (const TraceEvent& event : trace.events) {
     const bool computes = event.kind == EventKind::kForward || event.kind == EventKind::kBackward ||
                           event.kind == EventKind::kOptimizer;
-    if (!computes || program.graph.calls[event.call.value].kind != CallKind::kTrainStep) continue;
+    if (!computes || graph.calls[event.call.value].kind != CallKind::kTrainStep) continue;
     first = std::min(first, event.start_s), last = std::max(last, event.end_s);
   }
   return last - first;
@@ -74,17 +74,12 @@ struct Lengths {
 // Of the updates, on rank 0.
 Lengths lengths_of(World& world, const FusedShape& shape, bool fused, double jitter = 0) {
   const PlanningProblem problem = problem_of(shape);
-  const auto program = compile(plan_of(shape, problem, fused), problem);
-  EXPECT_TRUE(program.ok()) << program.status().message();
-  EmulationOptions options;
-  options.jitter = jitter;
-  const auto out = emulate_step(world, *program, problem, committed_calibration(), options);
-  EXPECT_TRUE(out.ok()) << out.status().message();
-  if (!out.ok()) return {};
-  EXPECT_THAT(out->misplaced, testing::IsEmpty());
+  const Emulation out =
+      emulated(world, plan_of(shape, problem, fused), problem, {.jitter = jitter});
+  EXPECT_THAT(out.misplaced, testing::IsEmpty());
   if (world.global_rank() != 0) return {};
-  EXPECT_EQ(compare_ops(out->predicted, out->emulated).unpaired, 0);
-  return {training_s(*program, out->predicted), training_s(*program, out->emulated)};
+  EXPECT_EQ(compare_ops(out.predicted, out.emulated).unpaired, 0);
+  return {training_s(problem.graph, out.predicted), training_s(problem.graph, out.emulated)};
 }
 
 // What a busy machine adds to the times of devices only makes them longer: the shortest of a few.

@@ -5,7 +5,7 @@
 #include <cstdio>
 
 #include "comm/rank_testing.h"
-#include "emulate/emulate.h"
+#include "emulate/testing.h"
 #include "plan/test_problem.h"
 
 namespace braid::inline emulate {
@@ -42,11 +42,10 @@ ExecutionPlan plan_of(const PlanningProblem& problem, int dp, int tp, int64_t be
 }
 
 // When the last of generation and scoring ends.
-double scored_s(const Program& program, const Trace& trace) {
+double scored_s(const Graph& graph, const Trace& trace) {
   double out = 0;
   for (const CallSummary& call : trace.calls)
-    if (program.graph.calls[call.call.value].kind == CallKind::kInfer)
-      out = std::max(out, call.end_s);
+    if (graph.calls[call.call.value].kind == CallKind::kInfer) out = std::max(out, call.end_s);
   return out;
 }
 
@@ -57,19 +56,13 @@ struct Scored {
 // On rank 0.
 Scored scored(World& world, const PlanningProblem& problem, const ExecutionPlan& plan,
               double time_scale = 0) {
-  const auto program = compile(plan, problem);
-  EXPECT_TRUE(program.ok()) << program.status().message();
-  EmulationOptions options;
-  options.time_scale = time_scale;
-  const auto out = emulate_step(world, *program, problem, committed_calibration(), options);
-  EXPECT_TRUE(out.ok()) << out.status().message();
-  if (!out.ok()) return {};
-  EXPECT_THAT(out->misplaced, testing::IsEmpty());
+  const Emulation out = emulated(world, plan, problem, {.time_scale = time_scale});
+  EXPECT_THAT(out.misplaced, testing::IsEmpty());
   if (world.global_rank() != 0) return {};
-  const TraceDifference difference = compare_ops(out->predicted, out->emulated);
+  const TraceDifference difference = compare_ops(out.predicted, out.emulated);
   EXPECT_EQ(difference.unpaired, 0);
-  EXPECT_LT(difference.largest, 0.1) << emulation_text(*out);
-  return {scored_s(*program, out->predicted), scored_s(*program, out->emulated)};
+  EXPECT_LT(difference.largest, 0.1) << emulation_text(out);
+  return {scored_s(problem.graph, out.predicted), scored_s(problem.graph, out.emulated)};
 }
 
 // Samples move with their caches and without, and the ranks of two replicas' tensor parallelism
