@@ -29,6 +29,8 @@ struct GpuSpec {
   std::string source;
   double sustained_share = 1;  // of the peaks that a power limit below the usual one leaves
 
+  // What it computes at most for long.
+  double sustained_tflops() const { return bf16_tflops * sustained_share; }
   friend bool operator==(const GpuSpec&, const GpuSpec&) = default;
 };
 std::ostream& operator<<(std::ostream& out, const GpuSpec& gpu);

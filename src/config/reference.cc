@@ -58,15 +58,20 @@ class KeyChecker {
                              "; keys here: ", join(siblings, ", ")));
   }
 
+  // The nearest of names that lie farther away than siblings of a section: at most a third of the
+  // letters may differ.
+  static std::string close_name(const std::string& key, const std::vector<std::string>& names) {
+    const std::string near = nearest_name(key, names);
+    return 3 * edit_distance(key, near) <= static_cast<int>(key.size()) ? near : "";
+  }
+
   // A key of the same name elsewhere is more likely than a similar one here; not for an entry of a
   // list, which nobody writes where a section of the file belongs.
   std::string suggestion(const std::string& prefix, const std::string& key,
                          const std::vector<std::string>& siblings) const {
     if (prefix.find("[]") != std::string::npos) {
-      const std::string near = nearest_name(key, siblings);
-      return 3 * edit_distance(key, near) <= static_cast<int>(key.size())
-                 ? cat(" (did you mean '", prefix, near, "'?)")
-                 : "";
+      const std::string near = close_name(key, siblings);
+      return near.empty() ? "" : cat(" (did you mean '", prefix, near, "'?)");
     }
     for (const OptionRow& row : rows_)
       if (last_part(row.path) == key && row.path.find("[]") == std::string::npos)
@@ -75,9 +80,8 @@ class KeyChecker {
     if (!sibling.empty()) return cat(" (did you mean '", prefix, sibling, "'?)");
     std::vector<std::string> names;
     for (const OptionRow& row : rows_) names.push_back(last_part(row.path));
-    const std::string anywhere = nearest_name(key, names);
-    if (anywhere.empty() || 3 * edit_distance(key, anywhere) > static_cast<int>(key.size()))
-      return "";
+    const std::string anywhere = close_name(key, names);
+    if (anywhere.empty()) return "";
     const auto at = std::find(names.begin(), names.end(), anywhere) - names.begin();
     return cat(" (did you mean '", rows_[at].path, "'?)");
   }

@@ -99,7 +99,7 @@ class Divider {
     std::vector<double> before = {0};
     int first = 0;
     for (const Node& node : cluster_.nodes) {
-      const double speed = node.gpu.bf16_tflops * node.gpu.sustained_share;
+      const double speed = node.gpu.sustained_tflops();
       least_speed_ = std::min(least_speed_, speed);
       const int place = node.nvlink_domain >= 0 ? -1 - node.nvlink_domain : first;
       const int joined =

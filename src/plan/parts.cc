@@ -36,10 +36,8 @@ constexpr int kPricedRounds = 3;  // of divisions that follow from the prices of
 double speed_of(const Cluster& cluster, const DeviceMesh& mesh) {
   const std::vector<int32_t> nodes = nodes_of(cluster);
   double speed = 0;
-  for (const DeviceId device : mesh.devices) {
-    const GpuSpec& gpu = cluster.nodes[nodes[device.value]].gpu;
-    speed += gpu.bf16_tflops * gpu.sustained_share;
-  }
+  for (const DeviceId device : mesh.devices)
+    speed += cluster.nodes[nodes[device.value]].gpu.sustained_tflops();
   return speed;
 }
 

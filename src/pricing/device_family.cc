@@ -22,7 +22,7 @@ bool is_time(const Knob& knob) {
 double rate_of(const Knob& knob, const GpuSpec& gpu) {
   const bool memory = knob.member == &Efficiency::decode_weight_share ||
                       knob.member == &Efficiency::decode_kv_share;
-  return memory ? gpu.hbm_gbytes_per_s : gpu.bf16_tflops * gpu.sustained_share;
+  return memory ? gpu.hbm_gbytes_per_s : gpu.sustained_tflops();
 }
 
 // ln of the factor that a device was fitted to have; absent: not measured.

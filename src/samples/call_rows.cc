@@ -15,12 +15,14 @@ namespace {
 // What training learns of each response: as the ranks told each other, or as the masks say, which
 // are all here then.
 void note_learned(const SampleStore& store, std::vector<PartitionSample>& samples) {
-  const std::vector<int64_t> told = store.counts(kLearnedTokens);
+  if (store.says(kLearnedTokens)) {
+    const std::vector<int64_t> told = store.counts(kLearnedTokens);
+    for (size_t row = 0; row < samples.size(); ++row) samples[row].learned = told[row];
+    return;
+  }
   for (size_t row = 0; row < samples.size(); ++row)
     samples[row].learned =
-        store.says(kLearnedTokens)
-            ? told[row]
-            : static_cast<int64_t>(store.reals("loss_mask", {row}).value().sum().item<double>());
+        static_cast<int64_t>(store.reals("loss_mask", {row}).value().sum().item<double>());
 }
 
 // Training leaves out responses that were cut.

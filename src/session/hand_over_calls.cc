@@ -117,11 +117,11 @@ Status HandOverCalls::migrate(CallId call, const HandOver& handed,
   const CallPlacement& where = step_.program.calls[call.value];
   const int own = step_.rows.dp_rank(call, step_.rank());
   const DeviceId self{static_cast<int32_t>(step_.rank())};
-  for (const SampleMove& move : handed.moves)
-    if (move.from == own) BRAID_TRY(give(move.row, counterpart(where, self, move.to)));
   Rows taken;
-  for (const SampleMove& move : handed.moves)
+  for (const SampleMove& move : handed.moves) {
+    if (move.from == own) BRAID_TRY(give(move.row, counterpart(where, self, move.to)));
     if (move.to == own) taken.push_back(move.row);
+  }
   BRAID_TRY(step_.reader.read(taken, step_.store).at("data.train"));
   for (const SampleMove& move : handed.moves)
     if (move.to == own)

@@ -78,11 +78,16 @@ Result<std::optional<RecordedStep>> recorded_step(const SimulateArguments& argum
   return std::optional<RecordedStep>(std::move(recorded));
 }
 
-SimOptions sim_options(const SimulateArguments& arguments, const Config& config, const Graph& graph,
-                       const std::optional<RecordedStep>& recorded) {
+SimOptions drawn_options(const SimulateArguments& arguments) {
   SimOptions options;
   options.seed = arguments.seed;
   options.length_correlation = arguments.length_correlation;
+  return options;
+}
+
+SimOptions sim_options(const SimulateArguments& arguments, const Config& config, const Graph& graph,
+                       const std::optional<RecordedStep>& recorded) {
+  SimOptions options = drawn_options(arguments);
   options.events = !arguments.benchmark;
   options.memory_curve = !arguments.trace_out.empty() || !arguments.html_out.empty();
   if (!recorded) return options;
@@ -219,9 +224,7 @@ std::string batch_line(const BatchRow& row) {
 // place; the rest go on.
 Status simulate_batch(const SimulateArguments& arguments, const PlanningProblem& problem,
                       const Calibration& calibration) {
-  SimOptions options;
-  options.seed = arguments.seed;
-  options.length_correlation = arguments.length_correlation;
+  SimOptions options = drawn_options(arguments);
   options.events = false;
   if (!arguments.json) std::printf("%12s %10s %8s  plan\n", "step s", "peak GiB", "busy %");
   size_t failed = 0;
