@@ -5,8 +5,11 @@
 #include <c10/util/Exception.h>
 #include <gtest/gtest.h>
 
+#include <chrono>
 #include <new>
 #include <stdexcept>
+#include <thread>
+#include <utility>
 
 namespace braid::inline nn {
 namespace {
@@ -50,6 +53,20 @@ TEST(TensorMemory, LimitRefusesWhatExceedsItAndNothingElse) {
   EXPECT_NO_THROW(at::empty({kNumbers + kSlack}, at::kFloat));
   set_tensor_memory_limit(0);
   EXPECT_NO_THROW(at::empty({3 * kNumbers}, at::kFloat));
+}
+
+// As Gloo's thread does with the tensors of a collective that is done.
+TEST(TensorMemory, WaitsForWhatAnotherThreadIsAboutToLetGo) {
+  count_tensor_memory();
+  set_tensor_memory_limit(tensor_bytes() + kBytes + kSlack);
+  at::Tensor held = at::empty({kNumbers}, at::kFloat);
+  std::thread other([held = std::move(held)]() mutable {
+    std::this_thread::sleep_for(std::chrono::milliseconds(5));
+    held.reset();
+  });
+  EXPECT_NO_THROW(at::empty({kNumbers}, at::kFloat));
+  other.join();
+  set_tensor_memory_limit(0);
 }
 
 TEST(TensorMemory, KnowsWhatRunsOut) {
