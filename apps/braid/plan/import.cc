@@ -7,11 +7,10 @@
 #include <iomanip>
 #include <iostream>
 #include <map>
-#include <memory>
 #include <optional>
 #include <sstream>
 
-#include "advise/key_changes.h"
+#include "advise/foreign_changes.h"
 #include "advise/report.h"
 #include "base/text.h"
 #include "base/units.h"
@@ -24,84 +23,9 @@
 #include "host/file.h"
 #include "plan/make_problem.h"
 #include "plan/plan_text.h"
-#include "search/judge.h"
-#include "search/simulate.h"
 
 namespace braid {
 namespace {
-
-struct Priced {
-  ImportedPlan imported;
-  Verdict verdict;           // of the evaluator or of the simulator
-  DetailedVerdict detailed;  // of the simulator; its verdict is `verdict`
-};
-
-// By the evaluator, for the search over keys. What configurations of equal problems have in common,
-// such as drawn lengths and rounds of generation, is kept from one to the next.
-class KeyPricer {
- public:
-  KeyPricer(const Framework& framework, const ImportOptions& options,
-            const Calibration& calibration)
-      : framework_(framework), options_(options), calibration_(calibration) {}
-
-  Result<Priced> price(const ForeignKeys& keys) {
-    Priced out;
-    BRAID_ASSIGN(out.imported, framework_.import_keys(keys, options_));
-    BRAID_ASSIGN(const Kept* kept, kept_for(out.imported.problem));
-    BRAID_ASSIGN(out.verdict, evaluator_judge(kept->problem, *kept->pricer)(out.imported.plan));
-    return out;
-  }
-
- private:
-  struct Kept {
-    PlanningProblem problem;  // that the pricer points to
-    std::optional<CallPricer> pricer;
-  };
-
-  // Few: keys change strategies more often than problems.
-  Result<const Kept*> kept_for(const PlanningProblem& problem) {
-    for (const auto& kept : kept_)
-      if (kept->problem == problem) return kept.get();
-    auto kept = std::make_unique<Kept>(Kept{problem, std::nullopt});
-    BRAID_ASSIGN(kept->pricer, CallPricer::make(kept->problem, calibration_));
-    kept_.push_back(std::move(kept));
-    return kept_.back().get();
-  }
-
-  const Framework& framework_;
-  const ImportOptions& options_;
-  const Calibration& calibration_;
-  std::vector<std::unique_ptr<Kept>> kept_;
-};
-
-// By the simulator, for what is reported.
-Result<Priced> simulate(const Framework& framework, const ForeignKeys& keys,
-                        const ImportOptions& options, const Calibration& calibration) {
-  Priced out;
-  BRAID_ASSIGN(out.imported, framework.import_keys(keys, options));
-  BRAID_ASSIGN(out.detailed,
-               simulate_plan_in_detail(out.imported.plan, out.imported.problem, calibration));
-  out.verdict = out.detailed.verdict;
-  return out;
-}
-
-// Of the changes that the evaluator finds best, those that the simulator finds better than all with
-// fewer keys.
-Result<std::vector<KeyChange>> confirmed(const Framework& framework, const ForeignKeys& keys,
-                                         const ImportOptions& options,
-                                         const Calibration& calibration, const Verdict& now,
-                                         const BestChanges& changes) {
-  std::vector<KeyChange> out;
-  for (KeyChange change : changes.by_count) {
-    ForeignKeys changed = keys;
-    for (const auto& [key, value] : change.changed) changed[key] = value;
-    BRAID_ASSIGN(const ImportedPlan imported, framework.import_keys(changed, options));
-    BRAID_ASSIGN(change.verdict, simulate_plan(imported.plan, imported.problem, calibration, {}));
-    if (better(change.verdict, out.empty() ? now : out.back().verdict))
-      out.push_back(std::move(change));
-  }
-  return out;
-}
 
 Result<std::optional<LengthDistribution>> stated_lengths(const std::string& text, const char* key) {
   if (text.empty()) return std::optional<LengthDistribution>();
@@ -177,9 +101,9 @@ void print_keys(const KeyReport& keys) {
   for (const std::string& key : keys.unknown) std::cout << "unknown key: " << key << "\n";
 }
 
-void print_priced(const Priced& priced) {
+void print_priced(const PricedImport& priced) {
   const ImportedPlan& imported = priced.imported;
-  const Verdict& v = priced.verdict;
+  const Verdict& v = priced.detailed.verdict;
   std::cout << "defaults of " << imported.version << "\n";
   std::cout << plan_table(imported.problem, imported.plan, priced.detailed);
   for (size_t c = 0; c < imported.plan.calls.size(); ++c)
@@ -248,16 +172,16 @@ Json problem_json(const PlanningProblem& problem) {
           {"generate_engine", problem.generate_engine}};
 }
 
-Json result_json(const Priced& now, const std::string& script_way,
+Json result_json(const PricedImport& now, const std::string& script_way,
                  const std::vector<KeyChange>& changes) {
-  Json json = verdict_json(now.verdict);
+  Json json = verdict_json(now.detailed.verdict);
   if (!script_way.empty()) json["script"] = script_way;
   json["version"] = now.imported.version;
   json["keys"] = keys_json(now.imported.keys);
   json["problem"] = problem_json(now.imported.problem);
   for (size_t c = 0; c < now.imported.plan.calls.size(); ++c) {
     const std::string& name = now.imported.plan.calls[c].call;
-    json["calls"][name] = now.verdict.call_s[c];
+    json["calls"][name] = now.detailed.verdict.call_s[c];
     json["begins"][name] = now.detailed.begin_s[c];
     for (const double bytes : now.detailed.peak_bytes[c])
       json["peak_gib_by_device"][name].push_back(bytes / kGib);
@@ -302,36 +226,21 @@ Status run_plan_import(const ImportArguments& arguments) {
   }
   BRAID_ASSIGN(const ImportOptions options, import_options(arguments));
   BRAID_ASSIGN(const Calibration calibration, load_calibration(arguments.calibration));
-  BRAID_ASSIGN(Priced now, simulate(*framework, keys, options, calibration));
+  BRAID_ASSIGN(PricedImport now, price_import(*framework, keys, options, calibration));
   BRAID_TRY(check_override_names(now.imported.keys, configuration.overrides, *framework)
                 .at("command line"));
   now.imported.notes.insert(now.imported.notes.begin(), configuration.notes.begin(),
                             configuration.notes.end());
-  if (arguments.no_changes) {
-    if (arguments.json)
-      std::cout << result_json(now, configuration.script_way, {}).dump(1) << "\n";
-    else
-      print_priced(now);
-    return ok_status();
+  ForeignChanges found;
+  if (!arguments.no_changes) {
+    BRAID_ASSIGN(found, best_foreign_changes(*framework, keys, options, calibration, now));
   }
-  KeyPricer pricer(*framework, options, calibration);
-  BRAID_ASSIGN(const Priced estimated, pricer.price(keys));
-  const auto price_keys = [&](const ForeignKeys& changed) -> Result<Verdict> {
-    BRAID_ASSIGN(const Priced priced, pricer.price(changed));
-    if (priced.imported.plan.devices != now.imported.plan.devices)
-      return invalid_input("another number of devices");
-    return priced.verdict;
-  };
-  const BestChanges found =
-      best_changes(keys, estimated.verdict, framework->tunable(keys), price_keys);
-  BRAID_ASSIGN(const std::vector<KeyChange> changes,
-               confirmed(*framework, keys, options, calibration, now.verdict, found));
   if (arguments.json) {
-    std::cout << result_json(now, configuration.script_way, changes).dump(1) << "\n";
+    std::cout << result_json(now, configuration.script_way, found.changes).dump(1) << "\n";
     return ok_status();
   }
   print_priced(now);
-  print_changes(keys, now.verdict, changes, found.priced);
+  if (!arguments.no_changes) print_changes(keys, now.detailed.verdict, found.changes, found.priced);
   return ok_status();
 }
 
