@@ -238,7 +238,7 @@ TEST(EveryInstruction, IsMissedMovedAndRedirected) {
        {OpKind::kCall, OpKind::kPasses, OpKind::kReduce, OpKind::kRound, OpKind::kAgree,
         OpKind::kUpdate, OpKind::kAllGather, OpKind::kRegionBegin, OpKind::kRegionEnd,
         OpKind::kReallocate, OpKind::kShare, OpKind::kExchange, OpKind::kLoad, OpKind::kOffload,
-        OpKind::kRelease}) {
+        OpKind::kRelease, OpKind::kTally, OpKind::kHandOver, OpKind::kRepeat}) {
     const Counts& n = counts[kind];
     EXPECT_GT(n.missing, 0) << op_kind_name(kind);
     EXPECT_GT(n.redirected, 0) << op_kind_name(kind);
