@@ -8,7 +8,8 @@ process of its own: GRPO and PPO steps, sampled and greedy generation, and Braid
 threads unless said otherwise. The first step (of greedy generation the first batch) of every process is left out; of the
 others the median counts. --rounds repeats all of it in turn and prints medians and extremes of the ratios. Peak RSS is
 the child's ru_maxrss. --busy runs both again with one other process spinning on the machine. BRAID_PEER_PYTHON
-names the interpreter that has the peer's packages (default: python3). The results are printed as a table with the
+names the interpreter that has the peer's packages (default: python3). With --beside, another build of Braid takes each
+step in turn with this one; without "peer" in --parts the peer does not. The results are printed as a table with the
 goals beside them, and written as JSON, of which bench/peer_tables.py makes the tables of the pages.
 """
 
@@ -32,6 +33,8 @@ GOALS = {  # (measure, preset): goal, "min" or "max"
     ("grpo bf16 step, peer f32 / Braid", "small"): (1.8, "min"),
     ("grpo peak RSS, Braid / peer", "tiny"): (0.5, "max"), ("grpo peak RSS, Braid / peer", "small"): (0.5, "max"),
     ("ppo peak RSS, Braid / peer", "tiny"): (0.5, "max"), ("ppo peak RSS, Braid / peer", "small"): (0.5, "max"),
+    ("grpo step, Braid / --beside", "tiny"): (1.02, "max"), ("grpo step, Braid / --beside", "small"): (1.02, "max"),
+    ("ppo step, Braid / --beside", "tiny"): (1.02, "max"), ("ppo step, Braid / --beside", "small"): (1.02, "max"),
     ("busy / quiet, Braid grpo", "tiny"): (3.0, "max"), ("busy / quiet, Braid grpo", "small"): (3.0, "max"),
 }
 
@@ -42,8 +45,9 @@ def arguments():
     p.add_argument("--data", required=True, help="JSON lines with question and answer")
     p.add_argument("--work", default="build/bench-peer")
     p.add_argument("--presets", default="tiny,small")
-    p.add_argument("--parts", default="products,grpo,ppo,generate,bf16")
+    p.add_argument("--parts", default="products,grpo,ppo,generate,bf16,peer")
     p.add_argument("--braid", default="build/braid")
+    p.add_argument("--beside", default="", help="another build of Braid, such as of an earlier commit")
     p.add_argument("--products", default="build/matmul_list")
     p.add_argument("--threads", type=int, default=2)
     p.add_argument("--steps", type=int, default=3, help="timed steps of every process")
@@ -93,7 +97,7 @@ class Bench:
         run([self.python, f"{self.a.peers}/trl_ppo_tiny.py", "--data", self.a.data, "--work", str(self.work / "start"),
              "--preset", self.preset, "--prompts", "32", "--steps", str(self.a.steps + 1), "--export-only"])
 
-    def braid(self, algorithm, *extra):
+    def braid(self, algorithm, *extra, program=""):
         start, name = self.work / "start", "run-" + algorithm
         shutil.rmtree(self.work / name, ignore_errors=True)
         ppo = algorithm == "ppo"
@@ -112,7 +116,7 @@ class Bench:
             f"train: {{total_steps: {self.a.steps + 1}, minibatches: {4 if ppo else 1}, threads: {self.a.threads}, "
             f"micro_tokens: {self.a.micro_tokens}}}\n"
             "log: {samples_every: 0, tensorboard: false}\n")
-        _, rss, other = run([self.a.braid, "train", str(config), *extra])
+        _, rss, other = run([program or self.a.braid, "train", str(config), *extra])
         rows = [json.loads(x) for x in (self.work / name / "metrics.jsonl").read_text().splitlines()][1:]
         times = {k: statistics.median(r[k] for r in rows) for k in rows[0] if k.startswith("time/")}
         return {"step_s": times["time/step"], "times": times, "rss_mib": rss, "other_cores": other,
@@ -152,7 +156,10 @@ class Bench:
                                                               str(self.a.threads)])[0])
             if algorithm in parts:
                 out["braid_" + algorithm] = self.braid(algorithm)
-                out["peer_" + algorithm] = self.peer(f"trl_{algorithm}_tiny.py")
+                if self.a.beside:
+                    out["beside_" + algorithm] = self.braid(algorithm, program=self.a.beside)
+                if "peer" in parts:
+                    out["peer_" + algorithm] = self.peer(f"trl_{algorithm}_tiny.py")
         if "generate" in parts:
             out["braid_greedy"] = self.greedy()
             out["peer_greedy"] = self.peer("hf_generate_tiny.py", "--prompts", "32")
@@ -191,6 +198,7 @@ def ratios(out):
         name = "step / bare products" if algorithm == "grpo" else "ppo step / bare products"
         put(name, at("braid_" + algorithm, "step_s"), bare)
         put(f"{algorithm} step, peer / Braid", at("peer_" + algorithm, "step_s"), at("braid_" + algorithm, "step_s"))
+        put(f"{algorithm} step, Braid / --beside", at("braid_" + algorithm, "step_s"), at("beside_" + algorithm, "step_s"))
         put(f"{algorithm} peak RSS, Braid / peer", at("braid_" + algorithm, "rss_mib"),
             at("peer_" + algorithm, "rss_mib"))
         put(f"{algorithm} bf16 step, peer f32 / Braid", at("peer_" + algorithm, "step_s"),
