@@ -10,6 +10,7 @@ python3 tools/plot_fused.py "$1" docs/fused_schedule.svg
 python3 tools/plot_good_bad.py "$1" docs/evidence/good_bad.json docs/good_bad_curves.svg
 if command -v chromium > /dev/null; then tools/shoot_report.sh "$1" docs/report.png; fi
 python3 tools/plot_quickstart.py docs/evidence/quickstart.json docs/quickstart.svg
+python3 tools/algorithm_curves.py --draw docs/evidence/algorithm_curves.json docs/algorithm_curves.svg
 python3 tools/check_outputs.py "$1" --all --write
 python3 tools/wrap_pages.py docs/*.md ./*.md examples/*/README.md
 python3 tools/check_docs.py --fix

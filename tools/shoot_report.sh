@@ -12,4 +12,4 @@ model=examples/quickstart/model
   'reward=[{name: digits, type: rule, rule: digit_share}, {name: exact, type: rule, rule: exact, weight: 0.5}]' \
   rollout.prompts_per_step=32 data.max_prompt_length=64 optim.critic.lr=1e-3 algorithm.kl.coef=0.02 \
   data.eval=task:sort_digits eval.prompts=32 eval.every_steps=5 eval.at_start=true
-python3 tools/look_at_report.py "$folder/ppo/report.html" --shot "$2" --width 1280 --height 3600
+python3 tools/look_at_report.py "$folder/ppo/report.html" --shot "$2" --width 1280 --height 5200

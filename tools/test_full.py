@@ -61,7 +61,7 @@ def run_program(program, chosen="*"):
 
 def run_command(command):
     run = subprocess.run(command, cwd=ROOT, timeout=LIMIT_S, stdin=subprocess.DEVNULL)
-    return 1, [] if run.returncode == 0 else [" ".join(command)], [], {}
+    return 1, [] if run.returncode == 0 else [" ".join(command).replace(f"{ROOT}/", "")], [], {}
 
 
 def suites(build):

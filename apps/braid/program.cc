@@ -42,6 +42,12 @@ std::vector<std::string> arguments_of(int argc, char** argv) {
   return out;
 }
 
+// "help", "help COMMAND": as many programs have it.
+void ask_for_help(std::vector<std::string>* arguments) {
+  arguments->erase(arguments->begin());
+  arguments->push_back("--help");
+}
+
 // CLI11 would only say that a command is required.
 Status check_command(CLI::App& app, const std::vector<std::string>& arguments) {
   if (arguments.empty() || arguments.front().rfind('-', 0) == 0) return ok_status();
@@ -65,6 +71,7 @@ int run(const std::vector<Command>& commands, int argc, char** argv) {
     actions[sub] = command.define(*sub);
   }
   std::vector<std::string> arguments = arguments_of(argc, argv);
+  if (!arguments.empty() && arguments.front() == "help") ask_for_help(&arguments);
   if (const Status known = check_command(app, arguments); !known.ok()) return finish(known);
   try {
     std::reverse(arguments.begin(), arguments.end());  // CLI11 takes them from the back

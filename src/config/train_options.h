@@ -83,9 +83,11 @@ void visit(V& v, TrainConfig& o) {
     "optimizer steps per epoch over one rollout (a count, not a size)", counted(1, kMostCount),
     key::priced);
   v("micro_tokens", o.micro_tokens,
-    "tokens of one forward and backward; memory and speed (results to rounding)",
+    "tokens of one forward and backward, whose gradients are added up to those of a mini-batch "
+    "(gradient accumulation); memory and speed (results to rounding)",
     counted(1, kMostSteps), key::chosen_by_plan);
-  v("seed", o.seed, "of sampling, initial weights and the order of mini-batches");
+  v("seed", o.seed,
+    "of sampling, initial weights and the order of mini-batches; runs are deterministic");
   v("threads", o.threads, "compute threads; 0 = all cores", between(0, 1024),
     key::not_priced("devices have the rates of cluster"), key::free_on_resume);
   v("share_prompts", o.share_prompts,
@@ -100,7 +102,9 @@ void visit(V& v, TrainConfig& o) {
     "by "
     "the backend in both); results to rounding",
     one_of("auto | ordered | native"), key::priced, key::read_if(ReadIf::kTensorParallel));
-  v("recompute", o.recompute, "recompute layer activations in the backward; memory and speed only",
+  v("recompute", o.recompute,
+    "gradient checkpointing (activation checkpointing): compute the layers' activations again in "
+    "the backward; memory and speed only",
     key::chosen_by_plan, key::free_on_resume);
   v("memory_limit_gib", o.memory_limit_gib,
     "device: cpu: what tensors of each rank may hold; 0 = not limited", at_least(0),

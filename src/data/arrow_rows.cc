@@ -36,9 +36,11 @@ ArrowPlugin open_plugin() {
     if (out.rows == nullptr) out.problem = cat(path, " is of another Braid");
     return out;
   }
-  out.problem =
-      "this Braid was built without Arrow; run 'python3 -m pip install pyarrow' and 'make build' "
-      "(docs/dependencies.md)";
+  out.problem = cat(
+      kPluginName,
+      " is not beside the program; copy it there from the folder that Braid was built "
+      "in, or, if it is not there either, run 'python3 -m pip install pyarrow' and 'make build' "
+      "(docs/dependencies.md)");
   return out;
 }
 

@@ -88,6 +88,8 @@ struct Framework {
   std::vector<std::string> (*program_files)(const ForeignKeys& keys);
   // What of a launch such a source says: the name of its configuration file. Empty for nothing.
   ForeignKeys (*program_keys)(const std::string& source);
+  // What some versions want beside these keys, one line each.
+  std::vector<std::string> (*beside)(const ForeignKeys& keys);
   const char* flag_prefix;  // "" for key=value, "--" for --key value
 };
 

@@ -121,7 +121,8 @@ std::string value_now(const ForeignKeys& keys, const std::string& key) {
   return found == keys.end() ? "(unset)" : found->second;
 }
 
-void print_change(const ForeignKeys& keys, const KeyChange& change, const Verdict& now) {
+void print_change(const Framework& framework, const ForeignKeys& keys, const KeyChange& change,
+                  const Verdict& now) {
   const std::string keys_text =
       cat(change.changed.size(), change.changed.size() == 1 ? " key" : " keys");
   std::cout << (change.verdict.fits ? "best change of " : "no change fits; least memory by ")
@@ -130,6 +131,8 @@ void print_change(const ForeignKeys& keys, const KeyChange& change, const Verdic
             << "\n";
   for (const auto& [key, value] : change.changed)
     std::cout << "  " << key << ": " << value_now(keys, key) << " -> " << value << "\n";
+  for (const std::string& line : framework.beside(change.changed))
+    std::cout << "  " << line << "\n";
 }
 
 Json verdict_json(const Verdict& v) {
@@ -172,7 +175,7 @@ Json problem_json(const PlanningProblem& problem) {
           {"generate_engine", problem.generate_engine}};
 }
 
-Json result_json(const PricedImport& now, const std::string& script_way,
+Json result_json(const Framework& framework, const PricedImport& now, const std::string& script_way,
                  const std::vector<KeyChange>& changes) {
   Json json = verdict_json(now.detailed.verdict);
   if (!script_way.empty()) json["script"] = script_way;
@@ -192,17 +195,18 @@ Json result_json(const PricedImport& now, const std::string& script_way,
   for (const KeyChange& change : changes) {
     Json entry = verdict_json(change.verdict);
     entry["keys"] = change.changed;
+    entry["beside"] = framework.beside(change.changed);
     json["changes"].push_back(entry);
   }
   return json;
 }
 
-void print_changes(const ForeignKeys& keys, const Verdict& now,
+void print_changes(const Framework& framework, const ForeignKeys& keys, const Verdict& now,
                    const std::vector<KeyChange>& changes, int64_t priced) {
   const bool gains = !changes.empty() &&
                      (!now.fits || !nothing_to_gain(now.step_s, changes.back().verdict.step_s));
   if (gains) {
-    for (const KeyChange& change : changes) print_change(keys, change, now);
+    for (const KeyChange& change : changes) print_change(framework, keys, change, now);
   } else if (now.fits) {
     std::cout << "nothing to gain: within 3 % of the best of " << priced << " configurations\n";
   } else {
@@ -236,11 +240,13 @@ Status run_plan_import(const ImportArguments& arguments) {
     BRAID_ASSIGN(found, best_foreign_changes(*framework, keys, options, calibration, now));
   }
   if (arguments.json) {
-    std::cout << result_json(now, configuration.script_way, found.changes).dump(1) << "\n";
+    std::cout << result_json(*framework, now, configuration.script_way, found.changes).dump(1)
+              << "\n";
     return ok_status();
   }
   print_priced(now);
-  if (!arguments.no_changes) print_changes(keys, now.detailed.verdict, found.changes, found.priced);
+  if (!arguments.no_changes)
+    print_changes(*framework, keys, now.detailed.verdict, found.changes, found.priced);
   return ok_status();
 }
 
@@ -248,7 +254,8 @@ Result<Export> export_config(const std::string& framework, const PlanningProblem
                              const ExecutionPlan& plan) {
   BRAID_ASSIGN(const Framework* found, find_framework(framework));
   const ExportedConfig exported = found->export_plan(problem, plan);
-  return Export{config_text(*found, exported), exported.not_expressed};
+  const ForeignKeys keys(exported.keys.begin(), exported.keys.end());
+  return Export{config_text(*found, exported), exported.not_expressed, found->beside(keys)};
 }
 
 }  // namespace braid

@@ -32,6 +32,7 @@ Status run_plan_import(const ImportArguments& arguments);
 struct Export {
   std::string text;
   std::vector<std::string> not_expressed;
+  std::vector<std::string> beside;  // what some versions of the framework want too
 };
 // Errors: an unknown framework.
 Result<Export> export_config(const std::string& framework, const PlanningProblem& problem,

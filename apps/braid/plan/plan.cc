@@ -280,7 +280,8 @@ void print_json(const Planning& planning, const PlanArguments& arguments, const 
   if (extras.exported)
     json["export"] = {{"framework", arguments.export_to},
                       {"text", extras.exported->text},
-                      {"not_expressed", extras.exported->not_expressed}};
+                      {"not_expressed", extras.exported->not_expressed},
+                      {"beside", extras.exported->beside}};
   if (extras.what_if) json["what_if"] = what_if_json(planning, *extras.what_if, arguments);
   std::cout << json.dump() << "\n";
 }
@@ -304,6 +305,7 @@ void print_export(const Export& exported) {
   std::cout << exported.text;
   for (const std::string& lost : exported.not_expressed)
     std::cout << "# not expressed: " << lost << "\n";
+  for (const std::string& line : exported.beside) std::cout << "# " << line << "\n";
 }
 
 Status import_plan(const PlanArguments& arguments) {

@@ -309,6 +309,7 @@ Framework openrlhf_framework() {
           no_files,
           no_files,
           no_keys,
+          +[](const ForeignKeys&) { return std::vector<std::string>(); },
           "--"};
 }
 

@@ -145,4 +145,11 @@ std::vector<KeyMove> verl_moves(const ForeignKeys& stated) {
   return moves.take();
 }
 
+std::vector<std::string> verl_beside(const ForeignKeys& keys) {
+  const auto found = keys.find(cat(kActor, "strategy"));
+  if (found == keys.end() || keys.count("model_engine") > 0) return {};
+  const bool megatron = found->second == "megatron";
+  return {cat("with verl 0.7 and newer also: model_engine=", megatron ? "megatron" : "dp")};
+}
+
 }  // namespace braid::inline foreign

@@ -461,8 +461,17 @@ std::optional<std::string> verl_setting(const std::string& key, VerlSettings set
 }
 
 Framework verl_framework() {
-  return {"verl",     parse_verl,       import_verl,       export_verl,        verl_info,
-          verl_moves, verl_launch_keys, verl_config_files, verl_program_files, verl_program_keys,
+  return {"verl",
+          parse_verl,
+          import_verl,
+          export_verl,
+          verl_info,
+          verl_moves,
+          verl_launch_keys,
+          verl_config_files,
+          verl_program_files,
+          verl_program_keys,
+          verl_beside,
           ""};
 }
 

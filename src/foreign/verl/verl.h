@@ -170,6 +170,8 @@ Result<ImportedPlan> import_verl(const ForeignKeys& keys, const ImportOptions& o
 ExportedConfig export_verl(const PlanningProblem& problem, const ExecutionPlan& plan);
 // What is worth trying instead of these keys.
 std::vector<KeyMove> verl_moves(const ForeignKeys& keys);
+// From 0.7 on model_engine chooses the backend, which the workers' strategies alone do not.
+std::vector<std::string> verl_beside(const ForeignKeys& keys);
 Framework verl_framework();
 
 }  // namespace braid::inline foreign
