@@ -107,7 +107,8 @@ void print_gains(const std::vector<AblationRow>& rows) {
 int print_regrets(const std::vector<AblationRow>& rows, size_t count, const SearchBudget& budget) {
   if (count == 0) return 0;
   std::printf("\nOur plan under other prices, over the best restricted plan found with these\n\n");
-  print_header({"algorithm", "model", "GPUs", "responses", "draw", "our step / the best's", "at most 1.03"});
+  print_header(
+      {"algorithm", "model", "GPUs", "responses", "draw", "our step / the best's", "at most 1.03"});
   for (size_t i = 0; i < std::min(count, rows.size()); ++i)
     for (uint64_t draw = 1; draw <= kDraws; ++draw) {
       const auto problem = ablation_problem(rows[i].point);
