@@ -1,6 +1,7 @@
 // Options of what a run learns from: data, generation, rewards, evaluation.
 #pragma once
 
+#include <cmath>
 #include <cstdint>
 #include <string>
 #include <vector>
@@ -89,6 +90,8 @@ struct RolloutConfig {
   int64_t max_concurrent = 256;
   int64_t kv_budget_tokens = 0;
   bool longest_first = false;
+  double in_flight = 1;
+  int64_t carried_steps = 1;
   bool record = false;
   std::string replay;
 };
@@ -120,9 +123,26 @@ void visit(V& v, RolloutConfig& o) {
     key::not_priced(
         "responses are admitted in the order of the batch: their lengths are not known before"),
     key::free_on_resume);
+  v("in_flight", o.in_flight,
+    "prompts in flight, as a multiple of prompts_per_step: a step generates until that many of "
+    "them "
+    "have all their responses, and the next one goes on with the others (docs/staleness.md); 1 = a "
+    "step waits for all",
+    between(1, 2), key::not_priced("a step is priced as if it waited for all of its responses"));
+  v("carried_steps", o.carried_steps,
+    "in_flight: steps that the oldest token of a response may be older than the weights that learn "
+    "from it; a step waits for what would become older",
+    counted(1, kMostCount), key::read_if(ReadIf::kCarried));
   v("record", o.record, "write rollouts.jsonl", key::beside_the_step, key::free_on_resume);
   v("replay", o.replay, "train on a recorded file instead of generating",
     key::not_priced("a step that generates is planned"), key::file);
+}
+
+// Prompts whose responses a step draws at a time.
+inline int64_t prompts_in_flight(const RolloutConfig& o) {
+  constexpr double kRounding = 1e-9;
+  return static_cast<int64_t>(
+      std::ceil(o.in_flight * static_cast<double>(o.prompts_per_step) - kRounding));
 }
 
 struct RewardTotalOptions {

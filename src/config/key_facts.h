@@ -52,6 +52,7 @@ enum class ReadIf {
   kTensorParallel,
   kOverlong,
   kDraws,
+  kCarried,
   kResuming,
   kTrackers,
 };

@@ -118,6 +118,33 @@ Status check_rollout(const Config& config) {
   return ok_status();
 }
 
+// Responses that newer weights go on with.
+Status check_carried(const Config& config) {
+  const RolloutConfig& rollout = config.rollout;
+  const AlgorithmOptions& algorithm = config.algorithm;
+  if (rollout.in_flight == 1 || algorithm_traits(algorithm.name).given) return ok_status();
+  const std::string where = "rollout.in_flight: ";
+  if (!rollout.replay.empty())
+    return invalid_input(where +
+                         "responses that are read (rollout.replay) are those of their step, of "
+                         "which none are left for the next; remove one of them");
+  if (algorithm.dynamic_sampling)
+    return invalid_input(where +
+                         "a step that draws further prompts (algorithm.dynamic_sampling) generates "
+                         "several times; set one of them off");
+  if (config.plan.staleness > 0)
+    return invalid_input(where +
+                         "with plan.staleness whole steps are generated ahead, and none of their "
+                         "responses is carried; remove one of them");
+  if (algorithm.old_logprobs == "recompute" && !weighs_sampled(algorithm))
+    return invalid_input(where +
+                         "responses have tokens of older weights, and nothing corrects for the "
+                         "difference; weigh tokens with algorithm.tis_cap (2 is usual) or "
+                         "algorithm.icepop_high, or clip against the policy that sampled with "
+                         "algorithm.old_logprobs: sampler");
+  return ok_status();
+}
+
 Status check_eval(const Config& config) {
   const EvalConfig& eval = config.eval;
   const char* const key = eval.every_steps > 0 ? "eval.every_steps" : "eval.at_start";
@@ -197,6 +224,7 @@ Status check_together(const Config& config) {
         cat("runtime.", stated, ": belongs to device=emulated, device is ", config.device));
   BRAID_TRY(check_stall_limit(config));
   BRAID_TRY(check_rollout(config));
+  BRAID_TRY(check_carried(config));
   BRAID_TRY(check_eval(config));
   BRAID_TRY(check_reference(config));
   BRAID_TRY(check_trunk(config.critic));

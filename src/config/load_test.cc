@@ -453,6 +453,39 @@ TEST(Config, WhatOneAlgorithmCannotDoIsRefusedByItsKey) {
       "algorithm.whiten_rewards: remax subtracts");
 }
 
+TEST(Config, WhatIsCarriedToNewerWeightsNeedsACorrection) {
+  const auto failure = [](const std::string& more) {
+    return load(("rollout: {samples_per_prompt: 2, in_flight: 1.5}\n" + more).c_str())
+        .status()
+        .message();
+  };
+  const auto has = [](const std::string& text, const char* part) {
+    EXPECT_NE(text.find(part), std::string::npos) << text;
+  };
+  const std::string grpo = "algorithm: {name: grpo, tis_cap: 2";
+  EXPECT_EQ(failure(grpo + "}"), "");
+  EXPECT_EQ(failure("algorithm: {name: grpo, old_logprobs: sampler}"), "");
+  EXPECT_EQ(failure("algorithm: {name: grpo, icepop_low: 0.5, icepop_high: 5}"), "");
+  EXPECT_EQ(failure("algorithm: {name: sft}"), "");
+  has(failure("algorithm: {name: grpo}"), "nothing corrects for the difference");
+  has(failure(grpo + ", dynamic_sampling: true}"), "algorithm.dynamic_sampling");
+  has(failure(grpo + "}\nplan: {staleness: 1}"), "plan.staleness");
+  has(load("rollout: {in_flight: 1.5, replay: a.jsonl}\nalgorithm: {name: ppo, tis_cap: 2}")
+          .status()
+          .message(),
+      "rollout.replay");
+}
+
+TEST(Config, PromptsInFlightAreWhole) {
+  RolloutConfig rollout;
+  rollout.prompts_per_step = 10;
+  EXPECT_EQ(prompts_in_flight(rollout), 10);
+  for (const auto& [factor, prompts] : {std::pair(1.1, 11), {1.25, 13}, {2.0, 20}}) {
+    rollout.in_flight = factor;
+    EXPECT_EQ(prompts_in_flight(rollout), prompts) << factor;
+  }
+}
+
 TEST(Config, ArithmeticNamesNearestValidValues) {
   const auto loaded =
       load("rollout: {prompts_per_step: 8, samples_per_prompt: 4}\ntrain: {minibatches: 5}");

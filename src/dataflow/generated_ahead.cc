@@ -1,7 +1,9 @@
-// Rollouts that are made some steps before they are learnt from (staleness of a plan).
+// Rollouts that are made some steps before they are learnt from (staleness of a plan), or of which
+// a part is (rollout.in_flight).
 #include <algorithm>
 #include <set>
 
+#include "base/contains.h"
 #include "base/text.h"
 #include "dataflow/graph.h"
 
@@ -120,6 +122,38 @@ Graph ordered_by_name(const Graph& graph) {
 int64_t steps_ahead(const Graph& graph) {
   int64_t most = 0;
   for (const Call& call : graph.calls) most = std::max(most, call.steps_ahead);
+  return most;
+}
+
+Result<Graph> carried_over(Graph graph, int64_t steps) {
+  const auto refused = [&](const std::string& why) {
+    return invalid_input(cat("rollout.in_flight: ", graph.name, " ", why, "; set it to 1"));
+  };
+  Call* generation = nullptr;
+  for (Call& call : graph.calls) {
+    if (call.kind != CallKind::kGenerate) continue;
+    if (generation != nullptr)
+      return refused(
+          "generates a second response to each prompt, which is compared with those "
+          "of the same weights");
+    generation = &call;
+  }
+  if (generation == nullptr) return refused("generates nothing");
+  const bool corrects = std::any_of(graph.calls.begin(), graph.calls.end(), [](const Call& call) {
+    return call.kind == CallKind::kTrainStep && contains(call.reads, "old_logprobs");
+  });
+  if (!corrects)
+    return refused(
+        "learns without the log-probs of the policy that sampled, so that nothing "
+        "corrects for tokens of older weights");
+  generation->carried_steps = steps;
+  add_version(&graph);
+  return graph;
+}
+
+int64_t carried_steps(const Graph& graph) {
+  int64_t most = 0;
+  for (const Call& call : graph.calls) most = std::max(most, call.carried_steps);
   return most;
 }
 

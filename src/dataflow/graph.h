@@ -60,6 +60,10 @@ struct Call {
   int64_t every_steps = 1;  // follow: in the last of every so many steps of a run
   // It works on the samples of so many steps later (generated_ahead()).
   int64_t steps_ahead = 0;
+  // Generate: it ends when enough groups have finished, and what it leaves is carried to the next
+  // step, whose weights may be so many steps newer than those that drew its first token
+  // (carried_over()). 0: it finishes all.
+  int64_t carried_steps = 0;
   friend bool operator==(const Call&, const Call&) = default;
 };
 
@@ -112,8 +116,8 @@ void declare_sizes(Graph* graph);
 // sizes are read too; every field and call name is unique, every role is declared.
 Status verify(const Graph& graph);
 
-// The field that a generation which works ahead writes: the steps that the weights had learnt from
-// which drew a sample's response.
+// The field that a generation writes which works ahead, or carries samples: the steps that the
+// weights had learnt from which drew a sample's response, the oldest of them where several did.
 inline constexpr const char* kWeightsVersion = "weights_version";
 
 // Whether a call runs on other devices than those that generate.
@@ -128,6 +132,11 @@ Result<Graph> generated_ahead(Graph graph, int64_t steps, const RunsApart& apart
 Graph ordered_by_name(const Graph& graph);
 // How many steps its generation works ahead.
 int64_t steps_ahead(const Graph& graph);
+// The graph whose generation leaves samples that newer weights go on with (rollout.in_flight), for
+// `steps` steps at most. Errors name the key and what of the graph does not allow it.
+Result<Graph> carried_over(Graph graph, int64_t steps);
+// For how many steps its generation carries samples.
+int64_t carried_steps(const Graph& graph);
 // Whether two calls work on the samples of different steps, so that one reads what the other made
 // in an earlier step.
 bool of_other_steps(const Graph& graph, CallId a, CallId b);

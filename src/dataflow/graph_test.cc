@@ -72,6 +72,24 @@ TEST(Graph, FurtherPromptsAreDrawnBeforeWhatLearns) {
   }
 }
 
+TEST(Graph, SamplesAreCarriedWhereSomethingCorrects) {
+  for (const char* name : {"ppo", "grpo", "rloo", "reinforce", "cispo"}) {
+    const Graph graph = *make_graph(named(name));
+    EXPECT_EQ(carried_steps(graph), 0);
+    const Graph carried = *carried_over(graph, 3);
+    ASSERT_TRUE(verify(carried).ok()) << verify(carried).message();
+    EXPECT_EQ(carried_steps(carried), 3);
+    EXPECT_EQ(find_call(carried, "generate")->carried_steps, 3);
+    EXPECT_THAT(find_call(carried, "update_actor")->reads, testing::Contains(kWeightsVersion));
+  }
+  const auto refused = [](const char* name) {
+    return carried_over(*make_graph(named(name)), 1).status().message();
+  };
+  EXPECT_THAT(refused("remax"), testing::HasSubstr("rollout.in_flight: remax generates a second"));
+  EXPECT_THAT(refused("online_dpo"), testing::HasSubstr("nothing corrects"));
+  EXPECT_THAT(refused("sft"), testing::HasSubstr("sft generates nothing"));
+}
+
 TEST(Graph, WhatMayRunAgainDoesNotTrain) {
   AlgorithmOptions options = named("grpo");
   options.dynamic_sampling = true;

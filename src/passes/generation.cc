@@ -4,6 +4,7 @@
 #include <ATen/ops/tensor.h>
 
 #include <algorithm>
+#include <set>
 
 #include "base/text.h"
 #include "rollout/stop_strings.h"
@@ -57,12 +58,24 @@ Status Generation::replay(const SampleStore& store, int64_t step) {
 Status Generation::submit(const SampleStore& store) {
   const SamplingOptions drawn = sampling(*model_);
   BRAID_ASSIGN(const TokenLists* prompts, store.tokens("prompt_ids"));
+  std::vector<Engine::Exported> begun;  // by earlier weights
   for (const size_t row : rows_) {
     const SampleId id = store.sample(row).id;
     if (drawn_for(store, row) != id.value) continue;
-    const std::vector<int32_t>& prompt = (*prompts)[row];
-    BRAID_TRY(engine_->submit({id, prompt, drawn, predicted(row)}));
+    Request request{id, (*prompts)[row], drawn, predicted(row)};
+    const auto earlier = earlier_.find(id.value);
+    if (earlier == earlier_.end() || earlier->second.response_ids.empty()) {
+      BRAID_TRY(engine_->submit(std::move(request)));
+    } else if (earlier->second.finish == Finish::kRunning) {
+      begun.push_back({std::move(request), std::move(earlier->second), {}});
+    } else {
+      finished_[id.value] = std::move(earlier->second);
+    }
   }
+  earlier_.clear();
+  // Each comes before all that wait, so the first one last.
+  for (auto each = begun.rbegin(); each != begun.rend(); ++each)
+    BRAID_TRY(engine_->import_sequence(std::move(*each)));
   return ok_status();
 }
 
@@ -150,6 +163,21 @@ Status Generation::take(const SampleStore& store, size_t row, Generated progress
   return engine_->import_sequence({std::move(request), std::move(progress), std::move(kv)});
 }
 
+Result<std::map<int64_t, Generated>> Generation::leave(const SampleStore& store, const Rows& rows) {
+  std::map<int64_t, Generated> out;
+  for (const size_t row : rows) {
+    const SampleId id = store.sample(row).id;
+    if (auto done = finished_.extract(id.value); !done.empty()) {
+      out.insert(std::move(done));
+    } else {
+      BRAID_ASSIGN(Engine::Exported unfinished, engine_->take_out(id));
+      out[id.value] = std::move(unfinished.progress);
+    }
+  }
+  forget(rows);
+  return out;
+}
+
 std::vector<KvLayer> Generation::room_for(int64_t tokens) const {
   const ModelOptions& options = model_->options();
   const auto of = at::TensorOptions().dtype(options.dtype).device(options.device);
@@ -159,6 +187,11 @@ std::vector<KvLayer> Generation::room_for(int64_t tokens) const {
   for (int64_t layer = held.begin; layer < held.end; ++layer)
     out.push_back({at::empty({tokens, heads, width}, of), at::empty({tokens, heads, width}, of)});
   return out;
+}
+
+void Generation::forget(const Rows& rows) {
+  const std::set<size_t> gone(rows.begin(), rows.end());
+  std::erase_if(rows_, [&](size_t row) { return gone.count(row) > 0; });
 }
 
 Status Generation::write(SampleStore& store, const Rows& rows) {
@@ -179,8 +212,7 @@ Status Generation::write(SampleStore& store, const Rows& rows) {
     if (field.type == FieldType::kFlag)
       BRAID_TRY(store.put_reals(field.name, rows, at::tensor(truncated)));
   }
-  std::erase_if(rows_,
-                [&](size_t row) { return std::find(rows.begin(), rows.end(), row) != rows.end(); });
+  forget(rows);
   return ok_status();
 }
 

@@ -9,6 +9,8 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <utility>
+#include <vector>
 
 #include "config/options.h"
 #include "data/tokenizer/tokenizer.h"
@@ -33,6 +35,11 @@ class Generation {
   Status begin(const Call& call, Model& model, std::unique_ptr<EngineRanks> ranks,
                const SampleStore& store, const Rows& rows, int64_t step,
                std::vector<int64_t> predicted = {});
+
+  // The next begin() goes on with these samples, by their ids, instead of beginning them: earlier
+  // weights drew tokens of them, whose keys and values are computed anew. REQUIRES: they are rows
+  // that it is given.
+  void go_on_with(std::map<int64_t, Generated> progress) { earlier_ = std::move(progress); }
 
   // One scheduling round and forward; what it drew counts after settle(), which executes the ops of
   // an agreement. Nothing once drained, as under rollout.replay.
@@ -64,8 +71,11 @@ class Generation {
   // Room for the cache of so many tokens of one sequence on this rank: keys and values by layer.
   std::vector<KvLayer> room_for(int64_t tokens) const;
 
+  // The samples of some rows, which are not written, leave as far as they are; by their ids.
+  Result<std::map<int64_t, Generated>> leave(const SampleStore& store, const Rows& rows);
+
   // Writes all rows that are not written; the model rests.
-  // REQUIRES: drained().
+  // REQUIRES: they have finished.
   Status finish(SampleStore& store);
 
   // What the file says about the samples of this step, by sample id, of the call that writes the
@@ -79,6 +89,8 @@ class Generation {
   SamplingOptions sampling(const Model& model) const;
   int64_t predicted(size_t row) const { return predicted_.empty() ? 0 : predicted_[row]; }
   Status submit(const SampleStore& store);
+  // They are no longer this rank's to write.
+  void forget(const Rows& rows);
   const Generated* finished(const SampleStore& store, size_t row) const;
   // The sample whose response a row has: its own, or the first of its group on this rank.
   int64_t drawn_for(const SampleStore& store, size_t row) const;
@@ -99,6 +111,7 @@ class Generation {
   std::unique_ptr<EngineRanks> ranks_;
   std::unique_ptr<Engine> engine_;         // null under rollout.replay
   std::map<int64_t, Generated> finished_;  // by sample id
+  std::map<int64_t, Generated> earlier_;   // of the next begin()
 };
 
 }  // namespace braid::inline passes

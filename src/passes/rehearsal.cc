@@ -150,14 +150,15 @@ Result<int64_t> Rehearsal::longest_prompt() const {
   return std::max<int64_t>(out, 1);
 }
 
-// As many samples as a step has, with prompts as long as they may be; those of a group are alike.
+// As many samples as a step has in flight, with prompts as long as they may be; those of a group
+// are alike.
 Status Rehearsal::begin_samples() {
   const Call& fetch = program_.graph.calls.front();
   const int64_t of_prompt = generates(program_.graph) ? config_.rollout.samples_per_prompt : 1;
   const int64_t copies = fetch.function == "pairs" ? 2 : of_prompt;
   std::vector<StoredSample> samples;
   TokenLists prompts;
-  for (int64_t p = 0; p < config_.rollout.prompts_per_step; ++p)
+  for (int64_t p = 0; p < prompts_in_flight(config_.rollout); ++p)
     for (int64_t k = 0; k < copies; ++k) {
       samples.push_back({SampleId{p * copies + k}, GroupId{p}, "", Json::object(), {}});
       prompts.emplace_back(prompt_tokens_, 0);

@@ -135,6 +135,7 @@ bool fetches_pairs(const Graph& graph) {
 Status add_workload(const Config& config, const ReadText& read, PlanningProblem* problem) {
   Workload& work = problem->workload;
   work.prompts = config.rollout.prompts_per_step;
+  if (carried_steps(problem->graph) > 0) work.prompts_in_flight = prompts_in_flight(config.rollout);
   work.samples_per_prompt = generates(problem->graph)       ? config.rollout.samples_per_prompt
                             : fetches_pairs(problem->graph) ? 2
                                                             : 1;
@@ -327,6 +328,9 @@ Result<Graph> configured_graph(const Config& config) {
     BRAID_ASSIGN(graph, with_shared_trunk(std::move(graph)));
   }
   graph = with_reward_models(std::move(graph), static_cast<size_t>(reward_models(config)));
+  if (config.rollout.in_flight > 1 && generates(graph)) {
+    BRAID_ASSIGN(graph, carried_over(std::move(graph), config.rollout.carried_steps));
+  }
   return with_moving_reference(std::move(graph), config.reference.sync_every);
 }
 

@@ -39,6 +39,8 @@ struct Workload {
   bool share_prompts = false;
   // How often what stands between a fetch and the select that may draw again runs, in the mean.
   double draws = 1;
+  // Prompts of which responses are drawn at a time (rollout.in_flight); 0: those of a step.
+  int64_t prompts_in_flight = 0;
   friend bool operator==(const Workload&, const Workload&) = default;
 };
 

@@ -233,6 +233,11 @@ std::string of_draws(const std::string&, const RunFacts& run) {
   return draws_again(run.graph) ? "" : "algorithm.dynamic_sampling is false";
 }
 
+std::string of_carried(const std::string& key, const RunFacts& run) {
+  if (std::string why = of_generation(key, run); !why.empty()) return why;
+  return carried_steps(run.graph) > 0 ? "" : "rollout.in_flight is 1, and every step waits for all";
+}
+
 std::string of_resuming(const std::string&, const RunFacts& run) {
   return run.config.checkpoint.resume == "none" ? "checkpoint.resume is none" : "";
 }
@@ -277,6 +282,7 @@ constexpr Reason kReasons[] = {
     {ReadIf::kTensorParallel, of_tensor_parallel},
     {ReadIf::kOverlong, of_overlong},
     {ReadIf::kDraws, of_draws},
+    {ReadIf::kCarried, of_carried},
     {ReadIf::kResuming, of_resuming},
     {ReadIf::kTrackers, of_trackers},
 };

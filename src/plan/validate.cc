@@ -467,6 +467,31 @@ Status check_staleness(const ExecutionPlan& plan, const PlanningProblem& problem
   return ok_status();
 }
 
+// Each replica keeps the samples that it leaves to the next step.
+Status check_carried(const ExecutionPlan& plan, const PlanningProblem& problem) {
+  const std::string where = "rollout.in_flight: ";
+  const std::pair<const char*, bool> others[] = {
+      {"staleness", plan.staleness > 0},
+      {"fusion.migrate_below_samples", plan.fusion.migrate_below_samples != 0},
+      {"fusion.predicted_lengths", plan.fusion.predicted_lengths}};
+  for (const Call& call : problem.graph.calls) {
+    if (call.carried_steps == 0) continue;
+    for (const auto& [key, on] : others)
+      if (on)
+        return invalid_input(cat(where,
+                                 "samples are carried from step to step by the replica that ",
+                                 "began them; set it to 1, or ", key, " off"));
+    const int64_t replicas = call_plan(plan, call.name).strategy.dp;
+    const Workload& work = problem.workload;
+    if (work.prompts % replicas != 0 || work.prompts_in_flight % replicas != 0)
+      return invalid_input(cat(where, work.prompts_in_flight, " prompts, of which a step takes ",
+                               work.prompts, " (rollout.prompts_per_step), do not divide into the ",
+                               replicas, " replicas of ", call.name,
+                               "; choose numbers that do, or another dp"));
+  }
+  return ok_status();
+}
+
 }  // namespace
 
 std::vector<int64_t> divisors(int64_t n) {
@@ -502,6 +527,7 @@ Status validate(const ExecutionPlan& plan, const PlanningProblem& problem) {
   BRAID_TRY(check_calls(plan, problem));
   BRAID_TRY(check_roles(plan, problem));
   BRAID_TRY(check_fusion(plan, problem));
+  BRAID_TRY(check_carried(plan, problem));
   return check_staleness(plan, problem);
 }
 

@@ -36,7 +36,8 @@ std::vector<Instruction> fuse_regions(const std::array<std::vector<Instruction>,
   return out;
 }
 
-ExitCondition generation_exit(SamplePart part) {
+ExitCondition generation_exit(const Call& call, SamplePart part) {
+  if (call.carried_steps > 0) return ExitCondition::kEnoughGroups;
   return part == SamplePart::kEarly ? ExitCondition::kFewLeft : ExitCondition::kDrained;
 }
 
@@ -58,7 +59,7 @@ std::vector<Instruction> lower(const Call& call, CallId id, SamplePart part) {
   };
   switch (call.kind) {
     case CallKind::kGenerate:
-      return region(generation_exit(part), generation_body(part));
+      return region(generation_exit(call, part), generation_body(part));
     case CallKind::kTrainStep:
       return region(ExitCondition::kMinibatchesDone,
                     {OpKind::kPasses, OpKind::kAgree, OpKind::kUpdate});

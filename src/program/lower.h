@@ -13,7 +13,7 @@ namespace braid::inline program {
 std::vector<Instruction> lower(const Call& call, CallId id, SamplePart part = SamplePart::kAll);
 
 // When the region of a generation ends, and what it repeats.
-ExitCondition generation_exit(SamplePart part);
+ExitCondition generation_exit(const Call& call, SamplePart part);
 std::vector<OpKind> generation_body(SamplePart part);
 
 // Where a kind of instruction stands in a region: those of a lower phase come first, of all of its

@@ -179,6 +179,8 @@ const char* exit_condition_name(ExitCondition condition) {
       return "filled";
     case ExitCondition::kFewLeft:
       return "few_left";
+    case ExitCondition::kEnoughGroups:
+      return "enough_groups";
   }
   return "unknown";
 }

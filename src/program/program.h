@@ -28,7 +28,14 @@
 namespace braid::inline program {
 
 // When a region ends.
-enum class ExitCondition { kNone, kDrained, kMinibatchesDone, kFilled, kFewLeft };
+enum class ExitCondition {
+  kNone,
+  kDrained,
+  kMinibatchesDone,
+  kFilled,
+  kFewLeft,
+  kEnoughGroups,  // have finished for the step, and what must not become older
+};
 const char* exit_condition_name(ExitCondition condition);
 
 // Which samples of a step an instruction works on, where a generation is handed over

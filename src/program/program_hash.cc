@@ -90,6 +90,7 @@ class StaticText {
           call.compares_samples);
       if (call.kind == CallKind::kFollow) put("every", call.every_steps);
       if (call.steps_ahead > 0) put("ahead", call.steps_ahead);
+      if (call.carried_steps > 0) put("carried", call.carried_steps);
       for (const std::string& field : call.reads) put("reads", field);
       for (const Field& field : call.writes)
         put("writes", field.name, field.type, field.shape, field.sizes);

@@ -60,8 +60,9 @@ class RegionWalk {
   using Place = std::pair<int, size_t>;  // phase, call of the region
 
   Status verify_exit(const Instruction& i) const {
-    const bool trains = program_.graph.calls[i.call.value].kind == CallKind::kTrainStep;
-    const ExitCondition right = trains ? ExitCondition::kMinibatchesDone : generation_exit(i.part);
+    const Call& call = program_.graph.calls[i.call.value];
+    const ExitCondition right = call.kind == CallKind::kTrainStep ? ExitCondition::kMinibatchesDone
+                                                                  : generation_exit(call, i.part);
     if (i.exit == right && i.detail < 0) return ok_status();
     return invalid_input(cat("is not until ", exit_condition_name(right)));
   }

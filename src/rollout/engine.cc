@@ -88,6 +88,7 @@ class PagedEngine : public Engine {
     return static_cast<int64_t>(found->second.progress.response_ids.size());
   }
   Result<Exported> export_sequence(SampleId sample) override;
+  Result<Exported> take_out(SampleId sample) override;
   Status import_sequence(Exported exported) override;
   const EngineStats& stats() const override { return stats_; }
 
@@ -526,11 +527,20 @@ std::vector<KvLayer> PagedEngine::copy_cache(const Sequence& sequence, int64_t t
 
 Result<Engine::Exported> PagedEngine::export_sequence(SampleId sample) {
   BRAID_CHECK(!open_, "a round is not settled");
+  std::vector<KvLayer> cache;
+  for (const ScheduledSequence& s : scheduler_.running())
+    if (s.id == sample.value && s.cached > 0)
+      cache = copy_cache(sequences_.at(sample.value), s.cached);
+  BRAID_ASSIGN(Exported out, take_out(sample));
+  out.kv = std::move(cache);
+  return out;
+}
+
+Result<Engine::Exported> PagedEngine::take_out(SampleId sample) {
+  BRAID_CHECK(!open_, "a round is not settled");
   const auto found = sequences_.find(sample.value);
   if (found == sequences_.end()) return not_found(cat("sample ", sample, " is not in this engine"));
   Exported out;
-  for (const ScheduledSequence& s : scheduler_.running())
-    if (s.id == sample.value && s.cached > 0) out.kv = copy_cache(found->second, s.cached);
   give_back(sample.value);
   scheduler_.remove(sample.value);
   count_pages();
@@ -560,10 +570,10 @@ Status PagedEngine::import_sequence(Exported exported) {
   BRAID_TRY(check(exported.request).at(where));
   BRAID_TRY(check_cache(exported).at(where));
   note_longest(exported.request);
-  BRAID_TRY(provide_pool(page_limit(scheduler_.sequences() + 1)));
+  const int64_t tokens = exported.kv.empty() ? 0 : exported.kv[0].keys.size(0);
+  if (tokens > 0) BRAID_TRY(provide_pool(page_limit(scheduler_.sequences() + 1)));
   const ScheduledSequence taken =
       take_in(std::move(exported.request), std::move(exported.progress));
-  const int64_t tokens = exported.kv.empty() ? 0 : exported.kv[0].keys.size(0);
   if (tokens == 0 || !scheduler_.has_place(tokens)) {
     scheduler_.submit_first(taken);
     return ok_status();

@@ -161,6 +161,8 @@ class Engine {
     std::vector<KvLayer> kv;  // keys and values [tokens, K, D] per layer; empty if it was waiting
   };
   virtual Result<Exported> export_sequence(SampleId sample) = 0;
+  // The same without its cache.
+  virtual Result<Exported> take_out(SampleId sample) = 0;
   // Continues an exported sequence; where its cache finds no room it is computed again. Errors as
   // submit, and a cache whose shape is not this model's.
   virtual Status import_sequence(Exported exported) = 0;

@@ -22,8 +22,10 @@ namespace {
 using testing::HasSubstr;
 using Row = std::map<std::string, double>;
 
-Config several_updates(const std::string& algorithm) {
-  Config config = tiny_run(algorithm);
+// "grpo-carried": its steps leave samples to the next.
+Config several_updates(const std::string& name) {
+  Config config = tiny_run(name.substr(0, name.find('-')));
+  if (name.ends_with("-carried")) carry_samples(&config);
   config.train.epochs_per_rollout = 2;
   config.optim.actor.schedule = "cosine";
   if (config.algorithm.kl.in == "reward") config.algorithm.kl.controller = "adaptive";
@@ -42,7 +44,7 @@ Status fail_at(Session& session, int n) {
 
 // "ppo-fused": one rank whose updates of critic and actor are fused.
 Program program_named(const std::string& name, const Config& config) {
-  if (name != "ppo-fused") return program_of(config);
+  if (name != "ppo-fused") return *compile(*configured_graph(config));
   const auto problem =
       make_problem(config, [](const std::string& path) { return read_file(path); });
   EXPECT_TRUE(problem.ok()) << problem.status().message();
@@ -59,10 +61,7 @@ Program program_named(const std::string& name, const Config& config) {
 
 class OpenStep : public testing::TestWithParam<const char*> {
  protected:
-  OpenStep()
-      : config_(
-            several_updates(std::string(GetParam()).substr(0, std::string(GetParam()).find('-')))),
-        program_(program_named(GetParam(), config_)) {
+  OpenStep() : config_(several_updates(GetParam())), program_(program_named(GetParam(), config_)) {
     whole_ = session_of(config_, program_);
     EXPECT_TRUE(whole_->run_step().ok());
     second_ = timeless(*whole_->run_step([this](size_t) { ++instructions_; }));
@@ -129,7 +128,8 @@ TEST_P(OpenStep, FailsAgainAndGoesOn) {
   expect_same_end(*session);
 }
 
-INSTANTIATE_TEST_SUITE_P(Names, OpenStep, testing::Values("ppo", "grpo", "ppo-fused"));
+INSTANTIATE_TEST_SUITE_P(Names, OpenStep,
+                         testing::Values("ppo", "grpo", "ppo-fused", "grpo-carried"));
 
 TEST(OpenStepState, NumbersSurviveExactly) {
   StepProgress progress;

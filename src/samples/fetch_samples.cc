@@ -72,7 +72,6 @@ SampleReader::SampleReader(const Graph& graph, const DataSet& data, const Rollou
                            int64_t rank, int64_t ranks)
     : fetch_(fetching_call(graph)),
       data_(data),
-      prompts_(options.prompts_per_step),
       rank_(rank),
       ranks_(ranks),
       pairs_(fetch_.function == "pairs"),
@@ -102,7 +101,8 @@ std::vector<int64_t> SampleReader::told_of(const DataRecord& record) const {
   return out;
 }
 
-Result<std::string> SampleReader::read_share(int64_t cursor) {
+Result<std::string> SampleReader::read_share(int64_t cursor, int64_t prompts) {
+  prompts_ = prompts;
   if (compares_ && prompts_ * copies_ < 2)
     return invalid_input(
         "rollout.prompts_per_step: a step of one sample has no completion of another prompt, which "
@@ -231,9 +231,10 @@ Status SampleReader::fill(const Rows& rows, SampleStore& store) {
 void note_bad_rows(const Config& config, const DataSet& data, const RunPosition& position,
                    DataCheck& check) {
   const int64_t per_step = config.rollout.prompts_per_step;
+  const int64_t more = position.step > 0 ? 0 : prompts_in_flight(config.rollout) - per_step;
   for (const BadRow& row : check.take_bad_rows()) {
     const int64_t ahead = data.next_position(row.index, position.cursor) - position.cursor;
-    const int64_t step = position.step + ahead / per_step + 1;
+    const int64_t step = position.step + std::max<int64_t>(0, ahead - more) / per_step + 1;
     log_warning(cat("data.train: ", row.message, "; ",
                     config.algorithm.dynamic_sampling
                         ? "the run is saved and ends before the step that draws it"

@@ -27,10 +27,10 @@ class SampleReader {
   SampleReader(const Graph& graph, const DataSet& data, const RolloutConfig& options, int64_t rank,
                int64_t ranks);
 
-  // Reads this rank's share of the prompts_per_step records (or pairs) from `cursor` on: as many
-  // as each other rank, or one fewer, in the order of the ranks. Returns what all ranks must know
-  // of them. Errors name file and line.
-  Result<std::string> read_share(int64_t cursor);
+  // Reads this rank's share of `prompts` records (or pairs) from `cursor` on: as many as each other
+  // rank, or one fewer, in the order of the ranks. Returns what all ranks must know of them. Errors
+  // name file and line.
+  Result<std::string> read_share(int64_t cursor, int64_t prompts);
   // Starts the step in the store, with samples_per_prompt samples of each record where responses
   // are generated. `told`: what read_share() returned on each rank, in their order. The store has
   // the lengths of all rows then, and the values of this rank's share.
@@ -55,7 +55,7 @@ class SampleReader {
 
   const Call& fetch_;
   const DataSet& data_;
-  const int64_t prompts_;  // of a step
+  int64_t prompts_ = 0;  // of which a share was read
   const int64_t rank_, ranks_;
   const bool pairs_, answered_, compares_, masks_;
   const int64_t copies_;                   // samples of a record

@@ -61,7 +61,7 @@ struct ReadingJob {
     for (int64_t rank = 0; rank < ranks; ++rank) {
       out.push_back(
           {std::make_unique<SampleReader>(graph, data, options, rank, ranks), SampleStore(graph)});
-      const auto share = out.back().reader->read_share(kFirst);
+      const auto share = out.back().reader->read_share(kFirst, options.prompts_per_step);
       EXPECT_TRUE(share.ok()) << share.status().message();
       told.push_back(*share);
     }
@@ -170,7 +170,7 @@ TEST(FetchedSamples, ABadRowIsNamedByWhoReadsIt) {
   std::ofstream(path) << changed;
   for (int64_t rank = 0; rank < kJobRanks; ++rank) {
     SampleReader reader(job.graph, *data, job.options, rank, kJobRanks);
-    const auto share = reader.read_share(kFirst);  // of lines 3 to 8
+    const auto share = reader.read_share(kFirst, job.options.prompts_per_step);  // of lines 3 to 8
     EXPECT_EQ(share.ok(), rank != 1);
     if (!share.ok()) {
       EXPECT_THAT(share.status().message(), HasSubstr(cat(path, ":6: ")));
@@ -183,7 +183,7 @@ TEST(FetchedSamples, WhatRanksToldMustBeOfAllRecords) {
   const ReadingJob job("grpo");
   SampleStore store(job.graph);
   SampleReader reader(job.graph, job.data, job.options, 0, 2);
-  const std::string half = *reader.read_share(kFirst);
+  const std::string half = *reader.read_share(kFirst, job.options.prompts_per_step);
   EXPECT_THAT(reader.begin(kFirst, {half, half.substr(1)}, store).message(),
               HasSubstr("the data: damaged"));
 }

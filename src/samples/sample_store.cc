@@ -6,12 +6,15 @@
 
 #include <iterator>
 #include <numeric>
+#include <utility>
 
 #include "base/text.h"
 #include "device/device_copy.h"
 
 namespace braid::inline samples {
 namespace {
+
+using Drawn = std::vector<std::pair<int64_t, int64_t>>;  // version, tokens
 
 constexpr const char* kGroups = "groups";
 constexpr const char* kResponses = "response_ids";
@@ -35,9 +38,17 @@ void add_rows(std::vector<T> more, size_t rows, std::vector<T>* values) {
 
 }  // namespace
 
+Json drawn_json(const StoredSample& sample) {
+  Json out = Json::array();
+  for (const auto& [version, tokens] : sample.drawn) out.push_back({version, tokens});
+  return out;
+}
+
 Json sample_json(const StoredSample& sample) {
-  return {{"id", sample.id.value}, {"group", sample.group.value}, {"prompt", sample.prompt},
-          {"extra", sample.extra}, {"messages", sample.messages}, {"rewards", sample.rewards}};
+  Json out = {{"id", sample.id.value}, {"group", sample.group.value}, {"prompt", sample.prompt},
+              {"extra", sample.extra}, {"messages", sample.messages}, {"rewards", sample.rewards}};
+  if (!sample.drawn.empty()) out["drawn"] = drawn_json(sample);
+  return out;
 }
 
 Result<StoredSample> parse_sample(const Json& json) {
@@ -48,6 +59,8 @@ Result<StoredSample> parse_sample(const Json& json) {
   BRAID_ASSIGN(out.extra, json_field<Json>(json, "extra"));
   out.messages = json.value("messages", Json());
   out.rewards = json.value("rewards", Json());
+  BRAID_ASSIGN(const Drawn drawn, json_field_or<Drawn>(json, "drawn", {}));
+  out.drawn = {drawn.begin(), drawn.end()};
   return out;
 }
 
@@ -248,6 +261,11 @@ void SampleStore::set_rewards(const std::map<std::string, std::vector<double>>& 
     for (const auto& [name, values] : by_name)
       samples_[row].rewards[name] = number_or_null(values[row]);
   }
+}
+
+void SampleStore::set_drawn(size_t row, const Json& json) {
+  const auto drawn = json.get<Drawn>();
+  samples_[row].drawn = {drawn.begin(), drawn.end()};
 }
 
 void SampleStore::retain(const std::vector<bool>& kept) {

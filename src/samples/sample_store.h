@@ -26,6 +26,9 @@ struct StoredSample {
   Json messages;  // the prompt as a conversation; null where the data has text
   // What each reward of the list gave, by name, null for nothing; null where none was asked.
   Json rewards = nullptr;
+  // Tokens of its response by the version of the weights that drew them, where a generation leaves
+  // samples to newer weights (rollout.in_flight).
+  std::map<int64_t, int64_t> drawn = {};
   bool here = true;         // false: this rank has not read what the data say of it
   int64_t mismatched = -1;  // position of the record whose response it is compared with; -1: none
 };
@@ -35,6 +38,8 @@ struct StoredSample {
 inline constexpr const char* kPromptLens = "prompt_lens";
 inline constexpr const char* kLearnedTokens = "learned_tokens";
 
+// [[version of the weights, tokens that they drew], ...]
+Json drawn_json(const StoredSample& sample);
 Json sample_json(const StoredSample& sample);
 Result<StoredSample> parse_sample(const Json& json);
 
@@ -105,6 +110,14 @@ class SampleStore {
     set_counts(fields_.at(responses_of(call)).sizes, std::move(values));
   }
 
+  // Weights of this version have drawn so many further tokens of the row's response.
+  void note_drawn(size_t row, int64_t version, int64_t tokens) {
+    samples_[row].drawn[version] += tokens;
+  }
+
+  // As drawn_json() says it. REQUIRES: it is one.
+  void set_drawn(size_t row, const Json& json);
+
   // Says of all rows what each reward gave, NaN for nothing. REQUIRES: of each, one for each row.
   void set_rewards(const std::map<std::string, std::vector<double>>& by_name);
 
@@ -116,6 +129,10 @@ class SampleStore {
   // Of the values that it has.
   int64_t bytes() const;
 
+  // No row has values of a field any more, as before it was written.
+  void drop(const std::string& field) {
+    tokens_.erase(field), reals_.erase(field), counts_.erase(field);
+  }
   // Keeps only the rows that are marked; later calls see nothing of the others.
   void retain(const std::vector<bool>& kept);
   // The rows of another store of the same graph behind its own.

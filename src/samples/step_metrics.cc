@@ -64,6 +64,7 @@ std::vector<Json> sample_rows(const SampleStore& store, const Tokenizer* tokeniz
     if (const auto rewards = store.reals("rewards", {i}); rewards.ok())
       row["reward"] = rewards->item<double>();
     if (const Json& parts = store.sample(i).rewards; !parts.is_null()) row["rewards"] = parts;
+    if (!store.sample(i).drawn.empty()) row["drawn"] = drawn_json(store.sample(i));
     out.push_back(std::move(row));
   }
   return out;

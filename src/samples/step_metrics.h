@@ -22,7 +22,8 @@ int64_t row_tokens(const SampleStore& store, const Rows& rows);
 
 // Texts and numbers of the first rows, for samples.jsonl; texts end before the first of `stops`,
 // `step` counts from 0. "reward" is what training used, "rewards" what each of the list gave,
-// without weights and penalties.
+// without weights and penalties, "drawn" the tokens by version of
+// the weights (StoredSample::drawn).
 std::vector<Json> sample_rows(const SampleStore& store, const Tokenizer* tokenizer,
                               const std::vector<std::string>& stops, int64_t step, size_t count);
 

@@ -10,6 +10,7 @@
 #include "passes/train_calls.h"
 #include "plan/make_problem.h"
 #include "samples/step_metrics.h"
+#include "session/steps_ahead.h"
 
 namespace braid::inline session {
 namespace {
@@ -138,8 +139,8 @@ std::map<std::string, double> JobReport::row(double epoch) {
   row["perf/us_per_instruction"] = 1e6 * instruction_s_;
   const double most = *std::max_element(rank_peaks_.begin(), rank_peaks_.end());
   if (!device_.is_cpu() && most > 0) row["perf/peak_device_gb"] = most / 1e9;
-  // What is generated ahead in a step are not its samples.
-  if (asks_rewards(step_.config, step_.program.graph) && step_.program.staleness == 0)
+  // What is generated in a step are not its samples where some are of other steps.
+  if (asks_rewards(step_.config, step_.program.graph) && most_age(step_.program) == 0)
     row["perf/gen_tokens_per_s"] =
         report_.metrics["length/response_mean"].sum / row["time/generate"];
   return row;

@@ -17,6 +17,7 @@ namespace {
 constexpr const char* kOpenStep = "open_step";
 constexpr const char* kOpenSamples = "samples";
 constexpr const char* kAhead = "steps_ahead";  // what is made of them, and waits
+constexpr const char* kCarried = "carried_samples";
 constexpr const char* kLengths = "length_history";
 constexpr const char* kStaleness = "staleness";  // of the run's plan; absent: 0
 
@@ -39,8 +40,13 @@ void stage(RoleSlices& slices) {
 }  // namespace
 
 SavedState::SavedState(const StepContext& step, const RunData& data, StepsAhead* ahead,
-                       LengthHistory* lengths, Json frozen)
-    : step_(step), data_(data), ahead_(ahead), lengths_(lengths), frozen_(std::move(frozen)) {
+                       CarriedSamples* carried, LengthHistory* lengths, Json frozen)
+    : step_(step),
+      data_(data),
+      ahead_(ahead),
+      carried_(carried),
+      lengths_(lengths),
+      frozen_(std::move(frozen)) {
   const int64_t left = data_.data.size() - data_.data.checked();
   if (left == 0 || step_.rank() != 0) return;
   data_check_ = std::make_unique<DataCheck>(data_.data);
@@ -79,10 +85,23 @@ Status SavedState::add_ahead(CheckpointState* state) const {
   return ok_status();
 }
 
+Status SavedState::add_carried(bool open, CheckpointState* state) const {
+  if (carried_ == nullptr) return ok_status();
+  BRAID_ASSIGN(Json waiting, carried_->save(open));
+  if (step_.rank() == 0) state->numbers[kCarried] = std::move(waiting);
+  return ok_status();
+}
+
+Status SavedState::add_waiting(bool open, CheckpointState* state) const {
+  BRAID_TRY(add_ahead(state));
+  return add_carried(open, state);
+}
+
 Result<CheckpointState> SavedState::make(const std::optional<StepProgress>& open,
                                          bool noted) const {
   CheckpointState state;
-  if (step_.ranks() == 1) BRAID_TRY(add_ahead(&state));  // of a job: all ranks, before
+  // Of a job all ranks make it together, before.
+  if (step_.ranks() == 1) BRAID_TRY(add_waiting(open.has_value(), &state));
   const Roles& roles = step_.models.roles();
   for (const auto& [name, role] : roles)
     if (role.optimizer && role.optimizer->torn())
@@ -145,6 +164,10 @@ Result<std::optional<StepProgress>> SavedState::take(CheckpointReader& saved) {
       BRAID_ASSIGN(fields, saved.whole(kAhead));
     }
     BRAID_TRY(ahead_->load(waiting, fields));
+  }
+  if (carried_ != nullptr) {
+    BRAID_ASSIGN(const Json waiting, json_field<Json>(numbers, kCarried));
+    BRAID_TRY(carried_->load(numbers.contains(kOpenStep), waiting));
   }
   BRAID_TRY(read_lengths(numbers));
   if (!numbers.contains(kOpenStep)) return std::optional<StepProgress>();

@@ -10,6 +10,7 @@
 #include "checkpoint/checkpoint_reader.h"
 #include "data/data_check.h"
 #include "inputs/run_data.h"
+#include "session/carried_samples.h"
 #include "session/length_predictions.h"
 #include "session/open_step.h"
 #include "session/step_context.h"
@@ -19,17 +20,18 @@ namespace braid::inline session {
 
 class SavedState {
  public:
-  // `ahead`: null where no call works ahead. `lengths`: the history of lengths, null where nothing
-  // is predicted from it. `frozen`: fingerprints of what is not trained.
-  // REQUIRES: the references outlive this.
+  // `ahead`: null where no call works ahead; `carried`: where none leaves samples. `lengths`: the
+  // history of lengths, null where nothing is predicted from it. `frozen`: fingerprints of what is
+  // not trained. REQUIRES: the references outlive this.
   SavedState(const StepContext& step, const RunData& data, StepsAhead* ahead,
-             LengthHistory* lengths, Json frozen);
+             CarriedSamples* carried, LengthHistory* lengths, Json frozen);
 
   // Of this rank's share of the weights; the tensors may alias the session's own. `open`: a step
   // that was left in the middle. `noted`: whether the bookkeeping of every update is complete.
   Result<CheckpointState> make(const std::optional<StepProgress>& open, bool noted) const;
-  // The rollouts that wait, of all ranks together; nothing where no call works ahead.
-  Status add_ahead(CheckpointState* state) const;
+  // The rollouts and samples that wait for later steps, of all ranks together, where there are any;
+  // `open`: the present step has left them.
+  Status add_waiting(bool open, CheckpointState* state) const;
   // Whether steps go on while a checkpoint is written.
   bool written_beside() const;
   // Bytes of the tensors of all shares between two steps, on any rank alone.
@@ -43,12 +45,15 @@ class SavedState {
 
  private:
   Json own_data_identity() const;
+  Status add_ahead(CheckpointState* state) const;
+  Status add_carried(bool open, CheckpointState* state) const;
   Status read_lengths(const Json& numbers);
   Result<StepProgress> read_open_step(CheckpointReader& saved);
 
   const StepContext& step_;
   const RunData& data_;
   StepsAhead* const ahead_;
+  CarriedSamples* const carried_;
   LengthHistory* const lengths_;
   const Json frozen_;
   std::unique_ptr<DataCheck> data_check_;  // where loading left rows; on the first rank

@@ -188,8 +188,11 @@ Session::Session(const Config& config, const Program& program, World* world, Loa
       ahead_(braid::steps_ahead(program_.graph) == 0
                  ? nullptr
                  : std::make_unique<StepsAhead>(config_, program_, loaded.everyone)),
+      carried_(carried_steps(program_.graph) == 0
+                   ? nullptr
+                   : std::make_unique<CarriedSamples>(step_, generation_)),
       predicts_(predicts(config_, program_)),
-      state_(step_, data_, ahead_.get(), predicts_ ? &lengths_ : nullptr,
+      state_(step_, data_, ahead_.get(), carried_.get(), predicts_ ? &lengths_ : nullptr,
              fingerprints_of(config_, models_->roles(), scoring_.models(), loaded.own_functions)),
       generation_(config_.rollout, config_.train.seed, data_.tokenizer_or_null()),
       hand_over_(step_, generation_),
@@ -335,6 +338,7 @@ void Session::leave_call(const Call& call) {
 Status Session::share(int32_t entry) {
   const Exchange& shared = program_.exchanges[entry];
   const Call& call = step_.call(shared.producer);
+  if (call.carried_steps > 0) BRAID_TRY(carried_->settle());
   FieldAccount& account = account_of(call);
   account.note_shared(entry, position_.step);
   if (call.kind == CallKind::kReward) return rewards_.share(call);
@@ -386,7 +390,7 @@ Result<std::string> Session::read_share(const Call& call) {
   BRAID_TRY(state_.follow_data_check());
   rows_of(call).forget();
   account_of(call).begin();
-  auto share = reader_.read_share(position_.cursor);
+  auto share = reader_.read_share(position_.cursor, prompts_to_fetch());
   const Status read = share.status().at("data.train");
   const bool unchecked = data_.data.checked() < data_.data.size();
   if (!read.ok() && unchecked)
@@ -397,6 +401,10 @@ Result<std::string> Session::read_share(const Call& call) {
   return share;
 }
 
+int64_t Session::prompts_to_fetch() const {
+  return carried_ ? carried_->lacking() : config_.rollout.prompts_per_step;
+}
+
 // Each rank reads its share of the data; who cannot says so where all hear of the others'.
 Status Session::fetch(const Call& call) {
   const auto share = read_share(call);
@@ -405,8 +413,9 @@ Status Session::fetch(const Call& call) {
                talk_.gather_or_fail(share.ok() ? *share : "", "the end of fetching"));
   const WorkSection section;
   BRAID_TRY(reader_.begin(position_.cursor, told, store_of(call)).at("data.train"));
+  position_.cursor += prompts_to_fetch();
+  if (carried_) carried_->join();
   if (predicts_) rows_of(call).predict(predicted_lengths(store_of(call), data_.data, lengths_));
-  position_.cursor += config_.rollout.prompts_per_step;
   return ok_status();
 }
 
@@ -453,6 +462,7 @@ Status Session::begin_region(const Call& call, SamplePart part) {
   BRAID_TRY(read_for(call, part));
   if (call.kind == CallKind::kGenerate) {
     BRAID_ASSIGN(std::unique_ptr<EngineRanks> ranks, work_.generation(id));
+    if (carried_) carried_->begin_generation();
     return generation_.begin(call, models_->model(id), std::move(ranks), store_of(call),
                              rows_of(call).mine(id, position_.step, rank()), position_.step,
                              rows_of(call).predicted());
@@ -483,6 +493,7 @@ Status Session::offload(int32_t state) {
 bool Session::region_done(const Instruction& end) const {
   if (!has_work(end)) return true;
   if (end.exit == ExitCondition::kFilled) return selects_.filled();
+  if (end.exit == ExitCondition::kEnoughGroups) return carried_->enough();
   if (end.exit == ExitCondition::kFewLeft) return hand_over_.few_left();
   return end.exit == ExitCondition::kDrained ? generation_.drained() : trains_.done(end.call);
 }
@@ -500,13 +511,16 @@ Status Session::end_region(const Call& call, SamplePart part) {
 
 Status Session::end_generation(const Call& call) {
   SampleStore& store = store_of(call);
+  if (carried_) BRAID_TRY(carried_->end_generation());
   BRAID_TRY(generation_.finish(store));
   if (works_ahead(call))
     store.set_counts(kWeightsVersion, std::vector<int64_t>(store.size(), position_.step));
   const CallId id = step_.id_of(call);
-  record_.ledger.expect(call.name, static_cast<int64_t>(store.size()));
+  record_.ledger.expect(call.name,
+                        carried_ ? carried_->samples_taken() : static_cast<int64_t>(store.size()));
   if (!rows_.leads_replica(id, rank())) return ok_status();
-  const Rows mine = rows_of(call).mine(id, position_.step, rank());
+  const Rows mine =
+      carried_ ? carried_->own_taken() : rows_of(call).mine(id, position_.step, rank());
   const std::string responses = store.responses_of(call);
   record_.ledger.computed(call.name, rows_with_tokens(store, responses, mine));
   if (responses == "response_ids")

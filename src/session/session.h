@@ -24,6 +24,7 @@
 #include "samples/fetch_samples.h"
 #include "samples/field_account.h"
 #include "scoring/evaluate.h"
+#include "session/carried_samples.h"
 #include "session/hand_over_calls.h"
 #include "session/infer_calls.h"
 #include "session/job_evaluation.h"
@@ -174,6 +175,7 @@ class Session : public Executor {
   Status execute_call(const Call& call, SamplePart part);
   void leave_call(const Call& call);
   Status fetch(const Call& call);
+  int64_t prompts_to_fetch() const;
   Result<std::string> read_share(const Call& call);
   Status read_for(const Call& call, SamplePart part);
   Status compute(const Call& call);
@@ -226,9 +228,10 @@ class Session : public Executor {
 
   // The parts that instructions are given to.
   FieldAccount account_;
-  std::unique_ptr<StepsAhead> ahead_;  // null where no call works ahead
-  const bool predicts_;                // lengths, from the history
-  LengthHistory lengths_;              // of all prompts, up to the last step
+  std::unique_ptr<StepsAhead> ahead_;        // null where no call works ahead
+  std::unique_ptr<CarriedSamples> carried_;  // null where no generation leaves samples
+  const bool predicts_;                      // lengths, from the history
+  LengthHistory lengths_;                    // of all prompts, up to the last step
   SavedState state_;
   Turn turn_;
   Generation generation_;

@@ -71,9 +71,11 @@ Status Session::save(const std::map<std::string, double>& metrics, const Json& m
 }
 
 Status Session::begin_save(const std::map<std::string, double>& metrics, const Json& more) {
-  const JobSaves::Source source = {
-      [&](CheckpointState* state) { return ranks() > 1 ? state_.add_ahead(state) : ok_status(); },
-      [&] { return save_state(); }, [&] { return state_.bytes(); }};
+  const JobSaves::Source source = {[&](CheckpointState* state) {
+                                     return ranks() > 1 ? state_.add_waiting(step_open(), state)
+                                                        : ok_status();
+                                   },
+                                   [&] { return save_state(); }, [&] { return state_.bytes(); }};
   return saves_.begin({position_.step, step_open()}, metrics, more, source,
                       state_.written_beside());
 }

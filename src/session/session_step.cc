@@ -136,6 +136,7 @@ Result<std::map<std::string, double>> Session::take_step(const InstructionObserv
     row = report_.row(static_cast<double>(data_.data.epoch(position_.cursor)));
     ++position_.step;
     if (predicts_) note_in_history(store_, data_.data, &lengths_);
+    if (carried_) carried_->end_step();
     if (!ahead_) return ok_status();
     ahead_->drop_first();
     if (turn.ahead) ahead_->put();

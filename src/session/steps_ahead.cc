@@ -119,14 +119,21 @@ std::string uncorrected_text(const Config& config, const Graph& graph) {
              "policy that sampled with algorithm.old_logprobs=sampler");
 }
 
+int64_t most_age(const Program& program) {
+  return std::max(program.staleness, carried_steps(program.graph));
+}
+
 Status check_versions(const SampleStore& store, const Program& program, int64_t step) {
   const std::vector<int64_t> versions = store.counts(kWeightsVersion);
+  const int64_t most = most_age(program);
   for (size_t row = 0; row < versions.size(); ++row)
-    if (versions[row] > step || step - versions[row] > program.staleness)
-      return {Code::kDataLoss,
-              cat("sample ", store.sample(row).id, " was drawn with the weights of after step ",
-                  versions[row], ", and step ", step + 1, " may learn from those of step ",
-                  step - program.staleness, " to ", step, " (staleness of the plan)")};
+    if (versions[row] > step || step - versions[row] > most)
+      return {
+          Code::kDataLoss,
+          cat("sample ", store.sample(row).id, " was drawn with the weights of after step ",
+              versions[row], ", and step ", step + 1, " may learn from those of step ", step - most,
+              " to ", step,
+              most == program.staleness ? " (staleness of the plan)" : " (rollout.carried_steps)")};
   return ok_status();
 }
 
@@ -137,7 +144,7 @@ void note_versions(const SampleStore& store, const Rows& rows, const Program& pr
     const int64_t age = step - versions[row];
     for (const char* name : {"staleness/max", "staleness/mean"})
       metrics[name].add(static_cast<double>(age));
-    for (int64_t each = 0; each <= program.staleness; ++each)
+    for (int64_t each = 0; each <= most_age(program); ++each)
       metrics[cat("staleness/age_", each, "_frac")].add(age == each ? 1 : 0);
   }
 }

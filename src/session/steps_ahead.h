@@ -66,8 +66,11 @@ class StepsAhead {
 // What to say of a run whose losses take the present policy for the one that sampled; "" where
 // there is nothing to say.
 std::string uncorrected_text(const Config& config, const Graph& graph);
+// The most steps that a sample may be older than the weights that learn from it: those that the
+// program's rollouts are ahead, or that its generation carries samples for.
+int64_t most_age(const Program& program);
 // Whether all samples are recent enough to be learnt from in the step after `step` complete ones:
-// no older than the program allows. The error names the first that is not.
+// no older than most_age() allows. The error names the first that is not.
 Status check_versions(const SampleStore& store, const Program& program, int64_t step);
 // staleness/*: how many steps older than the weights that learn from them these samples are.
 void note_versions(const SampleStore& store, const Rows& rows, const Program& program, int64_t step,

@@ -43,6 +43,15 @@ inline Config tiny_run(const std::string& algorithm) {
   return config;
 }
 
+// Half of the prompts that a step takes are in flight beside them, of responses that end at
+// different times.
+inline void carry_samples(Config* config) {
+  config->rollout.in_flight = 1.5;
+  config->rollout.max_concurrent = 5;
+  config->rollout.max_response_length = 24;
+  config->algorithm.tis_cap = 2;
+}
+
 inline Program program_of(const Config& config) { return *compile(*make_graph(config.algorithm)); }
 
 // A run's program under a plan, given as text.

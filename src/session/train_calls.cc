@@ -40,7 +40,7 @@ Status TrainCalls::check_age(const Call& call) {
 }
 
 Status TrainCalls::begin(const Call& call) {
-  if (step_.program.staleness > 0) BRAID_TRY(check_age(call));
+  if (most_age(step_.program) > 0) BRAID_TRY(check_age(call));
   BRAID_ASSIGN(TrainWork work, work_of(call));
   open(step_.id_of(call)).begin(call, std::move(work), step_.position.step);
   return ok_status();

@@ -75,22 +75,38 @@ bool same_work(const std::vector<BatchRequest>& a, const std::vector<BatchReques
 
 namespace {
 
+// The next round of a scheduler, or several in a row. REQUIRES: it is not drained.
+BatchRound run_next(BatchScheduler& scheduler, bool in_a_row) {
+  const ScheduledRound& next = scheduler.next_round(in_a_row);
+  BatchRound round = counted(scheduler, next);
+  BRAID_CHECK(round.decoding + round.prefill_tokens > 0, "the cache holds no sequence");
+  scheduler.advance(next);
+  scheduler.retire();
+  round.unfinished = scheduler.sequences();
+  return round;
+}
+
 // Rounds of a scheduler, until it is drained or has made so many (-1: any number, several in a
 // row).
 int64_t run(BatchScheduler& scheduler, int64_t most,
             const std::function<void(const BatchRound&)>& visit) {
   int64_t rounds = 0;
   while (!scheduler.drained() && rounds != most) {
-    const ScheduledRound& next = scheduler.next_round(/*in_a_row=*/most < 0);
-    BatchRound round = counted(scheduler, next);
-    BRAID_CHECK(round.decoding + round.prefill_tokens > 0, "the cache holds no sequence");
-    scheduler.advance(next);
-    scheduler.retire();
-    round.unfinished = scheduler.sequences();
+    const BatchRound round = run_next(scheduler, /*in_a_row=*/most < 0);
     visit(round);
     rounds += round.rounds;
   }
   return rounds;
+}
+
+// How far each request is.
+std::vector<BatchRequest> progress_of(const BatchScheduler& scheduler,
+                                      std::vector<BatchRequest> requests) {
+  for (BatchRequest& request : requests) request.produced = request.response, request.cached = 0;
+  for (const ScheduledSequence& s : scheduler.waiting()) requests[s.id].produced = s.produced;
+  for (const ScheduledSequence& s : scheduler.running())
+    requests[s.id].produced = s.produced, requests[s.id].cached = s.cached;
+  return requests;
 }
 
 }  // namespace
@@ -106,12 +122,25 @@ std::vector<BatchRequest> run_batches_until(const std::vector<BatchRequest>& req
                                             const std::function<void(const BatchRound&)>& visit) {
   BatchScheduler scheduler = queued(requests, options);
   run(scheduler, rounds, visit);
-  std::vector<BatchRequest> out = requests;
-  for (BatchRequest& request : out) request.produced = request.response, request.cached = 0;
-  for (const ScheduledSequence& s : scheduler.waiting()) out[s.id].produced = s.produced;
-  for (const ScheduledSequence& s : scheduler.running())
-    out[s.id].produced = s.produced, out[s.id].cached = s.cached;
-  return out;
+  return progress_of(scheduler, requests);
+}
+
+std::vector<BatchRequest> run_batches_until_enough(
+    const std::vector<BatchRequest>& requests, const BatchOptions& options, const Enough& enough,
+    const std::function<void(const BatchRound&)>& visit) {
+  BatchScheduler scheduler = queued(requests, options);
+  std::vector<BatchRequest> progress = requests;
+  int64_t unfinished = scheduler.sequences();
+  while (!scheduler.drained()) {
+    const BatchRound round = run_next(scheduler, /*in_a_row=*/false);
+    visit(round);
+    if (round.unfinished == unfinished) continue;
+    unfinished = round.unfinished;
+    progress = progress_of(scheduler, requests);
+    if (enough(progress)) break;
+  }
+  for (BatchRequest& request : progress) request.cached = 0;
+  return progress;
 }
 
 }  // namespace braid::inline sim

@@ -1,6 +1,6 @@
 // Jobs whose rollouts are older than the weights that learn from them: what a run that was killed
-// goes on with, ranks that are held up, what is refused. BRAID_TEST_FULL=1 also runs four ranks,
-// and looks at what is learnt.
+// goes on with, also of samples that steps leave to the next, ranks that are held up, what is
+// refused. BRAID_TEST_FULL=1 also runs four ranks, and looks at what is learnt.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -32,6 +32,53 @@ class JobStaleness : public JobRun {
     for (const Json& row : metrics(name)) most = std::max(most, row["staleness/max"].get<double>());
     return most;
   }
+
+  // The mean reward of the last third of a run.
+  static double last_reward(const std::string& name) {
+    const std::vector<Json> rows = metrics(name);
+    double sum = 0;
+    const size_t first = rows.size() - rows.size() / 3;
+    for (size_t i = first; i < rows.size(); ++i) sum += rows[i]["reward/raw_mean"].get<double>();
+    return sum / static_cast<double>(rows.size() - first);
+  }
+
+  // What the quickstart's task teaches with these options, by seed; `age`: of the oldest samples.
+  std::vector<double> learnt(const std::string& kind, double age,
+                             const std::vector<std::string>& options) {
+    const std::string examples = cat(BRAID_SOURCE_DIR, "/examples/quickstart/");
+    if (!path_exists(path("stale-sft/export")))
+      finish({BRAID_BINARY, "train", examples + "sft.yaml", "run.dir=" + folder_,
+              "run.name=stale-sft", cat("model.config=", examples, "model/config.json"),
+              cat("tokenizer.path=", examples, "model")});
+    std::vector<double> out;
+    for (int seed = 1; seed <= 3; ++seed) {
+      const std::string name = cat("stale-", kind, "-", seed);
+      std::vector<std::string> words = {BRAID_BINARY, "train", examples + "grpo.yaml"};
+      words.insert(words.end(),
+                   {"run.dir=" + folder_, "run.name=" + name, "train.threads=1",
+                    "model.path=" + path("stale-sft/export/actor"), cat("train.seed=", seed)});
+      words.insert(words.end(), options.begin(), options.end());
+      finish(words);
+      if (age > 0) {
+        EXPECT_EQ(most_stale(name), age);
+      }
+      out.push_back(last_reward(name));
+    }
+    RecordProperty(cat("reward_", kind), cat(mean(out)));
+    return out;
+  }
+
+  // Within twice what synchronous seeds differ by.
+  static void expect_as_much(const std::vector<double>& older,
+                             const std::vector<double>& synchronous) {
+    const auto [low, high] = std::minmax_element(synchronous.begin(), synchronous.end());
+    EXPECT_NEAR(mean(older), mean(synchronous), 2 * (*high - *low));
+    RecordProperty("spread", cat(*high - *low));
+  }
+
+  static double mean(const std::vector<double>& values) {
+    return std::accumulate(values.begin(), values.end(), 0.0) / static_cast<double>(values.size());
+  }
 };
 
 // The rollouts that wait are in the checkpoint, with the versions of their weights.
@@ -51,6 +98,33 @@ TEST_F(JobStaleness, AKilledJobGoesOnWithTheRolloutsThatWaited) {
   ending(*child);
   ASSERT_LT(steps_kept(killed), 4) << "it had ended before it was killed";
   finish(command(killed, "grpo", stale(2, {"checkpoint.resume=auto"})));
+  if (!HasFatalFailure()) expect_same_run(one, killed);
+}
+
+// Two replicas leave samples to the next step, which a checkpoint has with what drew them.
+TEST_F(JobStaleness, AKilledJobGoesOnWithTheSamplesThatItCarries) {
+  const std::string one = "carried-whole", killed = "carried-killed";
+  const auto carrying = [](std::vector<std::string> more) {
+    more.insert(more.end(),
+                {"parallel={dp: 2}", "cluster={nodes: 1, gpus_per_node: 2}", "rollout.in_flight=2",
+                 "algorithm.tis_cap=2", "rollout.max_response_length=12",
+                 "rollout.max_concurrent=3", "train.threads=1"});
+    return more;
+  };
+  finish(command(one, "grpo", carrying({"checkpoint.keep_last=4"})));
+  if (HasFatalFailure()) return;
+  EXPECT_EQ(most_stale(one), 1);
+  const Json numbers = *checkpoint_numbers(path(one + "/checkpoints/step-000002"));
+  const Json& carried = numbers["carried_samples"]["progress"];
+  EXPECT_GT(carried.size(), 0u);
+  EXPECT_EQ(carried.size(), numbers["carried_samples"]["samples"]["samples"].size());
+  same_kernels(one, killed);
+  const auto child = start(command(killed, "grpo", carrying({})));
+  ASSERT_TRUE(reaches(killed, 2, *child));
+  for (const pid_t rank : children_of(child->pid())) ::kill(rank, SIGKILL);
+  ending(*child);
+  ASSERT_LT(steps_kept(killed), 4) << "it had ended before it was killed";
+  finish(command(killed, "grpo", carrying({"checkpoint.resume=auto"})));
   if (!HasFatalFailure()) expect_same_run(one, killed);
 }
 
@@ -131,46 +205,30 @@ TEST_F(JobStaleness, FourRanksLearnAsTwo) {
   }
 }
 
-// The mean reward of the last third of a run.
-double last_reward(const std::vector<Json>& rows) {
-  double sum = 0;
-  const size_t first = rows.size() - rows.size() / 3;
-  for (size_t i = first; i < rows.size(); ++i) sum += rows[i]["reward/raw_mean"].get<double>();
-  return sum / static_cast<double>(rows.size() - first);
-}
-
 // The quickstart's task: rollouts that are one step or four old teach what those of the present
 // weights do, within twice what seeds differ by.
 TEST_F(JobStaleness, OlderRolloutsTeachAsMuch) {
   if (!full_tier()) GTEST_SKIP() << "full tier";
-  const std::string examples = cat(BRAID_SOURCE_DIR, "/examples/quickstart/");
-  finish({BRAID_BINARY, "train", examples + "sft.yaml", "run.dir=" + folder_, "run.name=stale-sft",
-          cat("model.config=", examples, "model/config.json"),
-          cat("tokenizer.path=", examples, "model")});
-  const auto learnt = [&](int64_t staleness, int seed) {
-    const std::string name = cat("stale-", staleness, "-", seed);
-    finish({BRAID_BINARY, "train", examples + "grpo.yaml", "run.dir=" + folder_, "run.name=" + name,
-            "model.path=" + path("stale-sft/export/actor"), cat("train.seed=", seed),
-            "placement=disaggregated", "cluster={nodes: 1, gpus_per_node: 2}", "train.threads=1",
-            cat("plan.staleness=", staleness), cat("algorithm.tis_cap=", staleness > 0 ? 2 : 0)});
-    if (staleness > 0) {
-      EXPECT_EQ(most_stale(name), staleness);
-    }
-    return last_reward(metrics(name));
+  const auto ahead = [&](int64_t staleness) {
+    return learnt(
+        cat("ahead-", staleness), static_cast<double>(staleness),
+        {"placement=disaggregated", "cluster={nodes: 1, gpus_per_node: 2}",
+         cat("plan.staleness=", staleness), cat("algorithm.tis_cap=", staleness > 0 ? 2 : 0)});
   };
-  std::map<int64_t, std::vector<double>> rewards;
-  for (const int64_t staleness : {0, 1, 4})
-    for (int seed = 1; seed <= 3; ++seed) rewards[staleness].push_back(learnt(staleness, seed));
-  const auto mean = [](const std::vector<double>& values) {
-    return std::accumulate(values.begin(), values.end(), 0.0) / static_cast<double>(values.size());
-  };
-  const auto [low, high] = std::minmax_element(rewards[0].begin(), rewards[0].end());
-  for (const int64_t staleness : {1, 4}) {
-    RecordProperty(cat("reward_", staleness), cat(mean(rewards[staleness])));
-    EXPECT_NEAR(mean(rewards[staleness]), mean(rewards[0]), 2 * (*high - *low)) << staleness;
-  }
-  RecordProperty("reward_0", cat(mean(rewards[0])));
-  RecordProperty("spread_0", cat(*high - *low));
+  const std::vector<double> synchronous = ahead(0);
+  for (const int64_t staleness : {1, 4}) expect_as_much(ahead(staleness), synchronous);
+}
+
+// As do responses that a step leaves to the next, in one process.
+TEST_F(JobStaleness, CarriedResponsesTeachAsMuch) {
+  if (!full_tier()) GTEST_SKIP() << "full tier";
+  const std::string few = "rollout.max_concurrent=64";
+  const std::vector<double> waiting = learnt("waiting", 0, {few});
+  for (const int64_t steps : {1, 2})
+    expect_as_much(learnt(cat("carried-", steps), static_cast<double>(steps),
+                          {few, "rollout.in_flight=2", "algorithm.tis_cap=2",
+                           cat("rollout.carried_steps=", steps)}),
+                   waiting);
 }
 
 }  // namespace

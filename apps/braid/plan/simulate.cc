@@ -2,6 +2,7 @@
 #include <chrono>
 #include <cstdio>
 #include <memory>
+#include <optional>
 #include <utility>
 
 #include "base/text.h"
@@ -18,6 +19,7 @@
 #include "plan/validate.h"
 #include "pricing/measured.h"
 #include "search/migration.h"
+#include "sim/carried_time.h"
 #include "sim/overlap.h"
 #include "sim/recorded.h"
 #include "sim/simulate.h"
@@ -135,17 +137,41 @@ Status write_files(const SimulateArguments& arguments, const std::string& title,
   return ok_status();
 }
 
-Status write_outputs(const SimulateArguments& arguments, const Program& program,
-                     const Trace& trace) {
+// What is gained where a step leaves samples to the next; none where it does not.
+Result<std::optional<CarriedTime>> carried(const SimulateArguments& arguments,
+                                           const Program& program, const PlanningProblem& problem,
+                                           const Calibration& calibration) {
+  if (carried_steps(program.graph) == 0) return std::optional<CarriedTime>();
+  BRAID_ASSIGN(const CarriedTime out,
+               carried_time(program, problem, calibration, {.seed = arguments.seed}));
+  return std::optional(out);
+}
+
+std::string carried_text(const CarriedTime& carried) {
+  char less[16];
+  std::snprintf(less, sizeof less, "%.1f %%", 100 * (1 - carried.carrying_s / carried.waiting_s));
+  return cat("rollout.in_flight: a generation that leaves samples to the next step takes ",
+             format_seconds(carried.carrying_s), ", one that waits for all, as above, ",
+             format_seconds(carried.waiting_s), " (", less, " less, mean of ",
+             CarriedOptions().steps, " steps)\n");
+}
+
+Status write_outputs(const SimulateArguments& arguments, const Program& program, const Trace& trace,
+                     const std::optional<CarriedTime>& carried) {
   BRAID_TRY(write_files(arguments, cat("One step of ", program.graph.name), trace));
   if (arguments.order_rank >= 0) {
     std::printf("%s", executed_order(program, trace, arguments.order_rank).c_str());
   } else if (arguments.json) {
     Json summary = trace_summary_json(trace);
     summary["program_hash"] = program_hash(program);
+    if (carried)
+      summary["carried"] = {{"carrying_s", carried->carrying_s},
+                            {"waiting_s", carried->waiting_s},
+                            {"carried_tokens", carried->carried_tokens}};
     std::printf("%s\n", summary.dump(1).c_str());
   } else {
     std::printf("%s", gantt_text(trace).c_str());
+    if (carried) std::printf("%s", carried_text(*carried).c_str());
   }
   return check_memory(trace);
 }
@@ -303,7 +329,8 @@ Status run_simulate(const SimulateArguments& arguments) {
                             overlap_options(arguments, loaded.config, problem.graph, recorded));
   if (arguments.benchmark) return benchmark(program, problem, calibration, options);
   BRAID_ASSIGN(const Trace trace, simulate(program, problem, calibration, options));
-  return write_outputs(arguments, program, trace);
+  BRAID_ASSIGN(const auto gained, carried(arguments, program, problem, calibration));
+  return write_outputs(arguments, program, trace, gained);
 }
 
 Action define_simulate(CLI::App& app) {

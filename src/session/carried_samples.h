@@ -1,0 +1,77 @@
+// The samples that a step leaves for the next one (rollout.in_flight). A replica's generation ends
+// when enough of its groups have finished for its part of the step (program/carried_groups.h); the
+// others wait with their tokens, the log-probs under which these were drawn, and which weights drew
+// how many of them, and newer weights go on with them. No sample becomes older than the graph's
+// carried_steps(). Each replica keeps the samples that it has begun; all ranks know which these
+// are, and what was left, once the generation's share has come to settle(). A step that fails
+// leaves what was carried to it as it was. Not thread-safe.
+#pragma once
+
+#include <map>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "passes/generation.h"
+#include "samples/sample_store.h"
+#include "session/step_context.h"
+
+namespace braid::inline session {
+
+class CarriedSamples {
+ public:
+  // REQUIRES: the program's generation carries samples, of as many prompts on each replica
+  // (validate()), and both outlive this.
+  CarriedSamples(const StepContext& step, Generation& generation);
+
+  // Prompts that a step fetches beside those that were carried to it.
+  int64_t lacking() const;
+  // What was carried joins what the step has fetched: of each replica the former, then the latter.
+  void join();
+
+  // On the ranks that generate.
+  void begin_generation();
+  // Whether this replica has what the step takes of it.
+  bool enough() const { return taken().has_value(); }
+  // What the step does not take leaves the generation. REQUIRES: enough().
+  Status end_generation();
+  // The rows of this rank that the step takes, until settle().
+  const Rows& own_taken() const { return own_taken_; }
+  // Samples that the step takes.
+  int64_t samples_taken() const;
+
+  // On all ranks: tells them what each replica has left, and keeps the rows that the step takes.
+  Status settle();
+  // The step is complete: what it left is carried to the next.
+  void end_step() { waiting_ = std::move(left_); }
+
+  // What waits for the next step, also where the present one is `open` and has left it: of all
+  // ranks together, on the first. And takes it from what that gave, on any rank in whole.
+  Result<Json> save(bool open);
+  Status load(bool open, const Json& json);
+
+ private:
+  struct Samples {
+    explicit Samples(const Program& program) : store(program.graph) {}
+    SampleStore store;
+    std::map<int64_t, Generated> progress;  // of those that this rank draws, by sample id
+  };
+  SampleStore part_of(const SampleStore& store, int64_t replica) const;
+  int64_t oldest_version(size_t row) const;
+  std::optional<std::vector<bool>> taken() const;  // of the own rows
+  void note_drawn();
+  Json own_word() const;
+  Status take_words(const std::vector<std::string>& words, std::vector<bool>* kept);
+  void note_metrics(const std::vector<bool>& kept) const;
+
+  const StepContext& step_;
+  Generation& generation_;
+  const CallId generate_;
+  const int64_t replicas_;
+  Samples waiting_;  // carried to the step
+  Samples left_;     // that the step has left
+  Rows own_;         // of the open generation
+  Rows own_taken_;
+};
+
+}  // namespace braid::inline session
