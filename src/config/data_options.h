@@ -125,10 +125,11 @@ void visit(V& v, RolloutConfig& o) {
     key::free_on_resume);
   v("in_flight", o.in_flight,
     "prompts in flight, as a multiple of prompts_per_step: a step generates until that many of "
-    "them "
-    "have all their responses, and the next one goes on with the others (docs/staleness.md); 1 = a "
-    "step waits for all",
-    between(1, 2), key::not_priced("a step is priced as if it waited for all of its responses"));
+    "them have all their responses, and the next one goes on with the others (docs/staleness.md); "
+    "1 = a step waits for all",
+    between(1, 2),
+    key::not_priced("a step is priced as if it waited for all of its responses; 'braid simulate' "
+                    "says beside it what carrying them gains"));
   v("carried_steps", o.carried_steps,
     "in_flight: steps that the oldest token of a response may be older than the weights that learn "
     "from it; a step waits for what would become older",

@@ -56,6 +56,18 @@ TEST(DrawnGroups, SignalIsADifferenceWithinAGroup) {
   EXPECT_THAT(of_first_groups({7, 7, 5, 5, 9}, 2), ElementsAre(true, true, true, true, false));
 }
 
+// Samples of ranks that told each other their lengths join others whose prompts are here.
+TEST(DrawnGroups, CountsThatWereSaidOfSomeFollowFromTheTokensOfOthers) {
+  const Graph graph = drawing_graph();
+  SampleStore said = draw(graph, 1, 1);
+  said.set_counts(kPromptLens, {7, 7});
+  SampleStore all = draw(graph, 0, 1);
+  all.append(said);
+  all.append(draw(graph, 2, 1));
+  all.append(said);
+  EXPECT_THAT(all.counts(kPromptLens), ElementsAre(1, 1, 7, 7, 1, 1, 7, 7));
+}
+
 TEST(DrawnGroups, KeepsTheFirstOnesInTheOrderOfTheDraws) {
   const Graph graph = drawing_graph();
   DrawnGroups drawn;

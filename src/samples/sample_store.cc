@@ -6,6 +6,7 @@
 
 #include <iterator>
 #include <numeric>
+#include <set>
 #include <utility>
 
 #include "base/text.h"
@@ -277,10 +278,13 @@ void SampleStore::retain(const std::vector<bool>& kept) {
 
 void SampleStore::append(SampleStore other) {
   const size_t rows = samples_.size(), all = rows + other.samples_.size();
-  for (auto& [name, values] : other.counts_) {
-    // Before any were said here they follow from the tokens.
+  // Where they were said of one of both, they follow from the tokens of the other.
+  std::set<std::string> said;
+  for (const auto* each : {&counts_, &other.counts_})
+    for (const auto& entry : *each) said.insert(entry.first);
+  for (const std::string& name : said) {
     std::vector<int64_t> own = counts(name);
-    add_rows(std::move(values), rows, &own);
+    add_rows(other.counts(name), rows, &own);
     counts_[name] = std::move(own);
   }
   add_rows(std::move(other.samples_), rows, &samples_);

@@ -17,13 +17,13 @@ namespace {
 using testing::HasSubstr;
 using Row = std::map<std::string, double>;
 
-constexpr int64_t kSteps = 5;
+constexpr int64_t kCarryingSteps = 5;
 
 Config carrying_run(const std::string& algorithm = "grpo", double in_flight = 1.5,
                     int64_t carried_steps = 1) {
   Config config = tiny_run(algorithm);
   config.train.threads = 1;
-  config.train.total_steps = kSteps;
+  config.train.total_steps = kCarryingSteps;
   carry_samples(&config);
   config.rollout.in_flight = in_flight;
   config.rollout.carried_steps = carried_steps;
@@ -40,7 +40,7 @@ CheckpointState saved(const Session& session) {
   return out;
 }
 
-std::vector<at::Tensor> weights_of(const Session& session) {
+std::vector<at::Tensor> policy_weights(const Session& session) {
   std::vector<at::Tensor> out;
   for (const auto& [name, tensor] : session.roles().at("actor").model->parameters())
     out.push_back(tensor.detach().clone());
@@ -48,15 +48,15 @@ std::vector<at::Tensor> weights_of(const Session& session) {
 }
 
 // Samples that a step has learnt from, and what their tokens were drawn with.
-struct Learnt {
+struct LearntSample {
   StoredSample sample;
   std::vector<int32_t> prompt, response;
   std::vector<float> logprobs;
   bool truncated = false;
 };
 
-std::vector<Learnt> learnt_by(const Session& session) {
-  std::vector<Learnt> out;
+std::vector<LearntSample> learnt_by(const Session& session) {
+  std::vector<LearntSample> out;
   const SampleStore& store = session.store();
   for (const size_t row : store.all_rows()) {
     const at::Tensor logprobs = store.reals("sampler_logprobs", {row})->contiguous();
@@ -69,16 +69,16 @@ std::vector<Learnt> learnt_by(const Session& session) {
   return out;
 }
 
-struct Run {
+struct CarryingRun {
   std::vector<std::vector<at::Tensor>> versions;  // the policy's weights before each step
-  std::vector<std::vector<Learnt>> steps;
+  std::vector<std::vector<LearntSample>> steps;
   std::vector<Row> rows;
 };
 
-Run run_of(Session& session) {
-  Run out;
-  for (int64_t step = 0; step < kSteps; ++step) {
-    out.versions.push_back(weights_of(session));
+CarryingRun run_of(Session& session) {
+  CarryingRun out;
+  for (int64_t step = 0; step < kCarryingSteps; ++step) {
+    out.versions.push_back(policy_weights(session));
     const auto row = session.run_step();
     EXPECT_EQ(row.status().message(), "");
     if (!row.ok()) break;
@@ -88,7 +88,9 @@ Run run_of(Session& session) {
   return out;
 }
 
-Run run_of(const Config& config) { return run_of(*session_of(config, carrying_program(config))); }
+CarryingRun run_of(const Config& config) {
+  return run_of(*session_of(config, carrying_program(config)));
+}
 
 // The next tokens of a sample, alone in an engine of the model, until it has so many.
 Generated drawn_on(Model& model, const Config& config, Generated progress, size_t tokens) {
@@ -118,7 +120,7 @@ Generated drawn_on(Model& model, const Config& config, Generated progress, size_
 
 // Compares with the weights that are said to have drawn them; returns how many samples several
 // have drawn.
-int expect_tokens_of_versions(const Config& config, const Run& run) {
+int expect_tokens_of_versions(const Config& config, const CarryingRun& run) {
   const auto other = session_of(config, carrying_program(config));
   Model& model = *other->roles().at("actor").model;
   std::map<int64_t, Generated> drawn;
@@ -129,8 +131,8 @@ int expect_tokens_of_versions(const Config& config, const Run& run) {
     for (size_t i = 0; i < parameters.size(); ++i)
       at::Tensor(parameters[i].second).copy_(run.versions[version][i]);
     model.rest();
-    for (const std::vector<Learnt>& step : run.steps)
-      for (const Learnt& learnt : step) {
+    for (const std::vector<LearntSample>& step : run.steps)
+      for (const LearntSample& learnt : step) {
         const auto part = learnt.sample.drawn.find(static_cast<int64_t>(version));
         if (part == learnt.sample.drawn.end()) continue;
         Generated& progress = drawn[learnt.sample.id.value];
@@ -141,8 +143,8 @@ int expect_tokens_of_versions(const Config& config, const Run& run) {
       }
     model.rest();
   }
-  for (const std::vector<Learnt>& step : run.steps)
-    for (const Learnt& learnt : step) {
+  for (const std::vector<LearntSample>& step : run.steps)
+    for (const LearntSample& learnt : step) {
       const Generated& progress = drawn[learnt.sample.id.value];
       EXPECT_EQ(progress.response_ids, learnt.response) << learnt.sample.id;
       EXPECT_EQ(progress.logprobs, learnt.logprobs) << learnt.sample.id;
@@ -159,15 +161,15 @@ TEST(CarriedSamples, TokensAreThoseOfTheWeightsThatAreSaidToHaveDrawnThem) {
 
 // In whole groups, each once, as many as a step takes, none left behind for longer than allowed.
 // `first_begun`: the first prompts of the data are the first that are begun, as on one replica.
-void expect_none_lost(const Config& config, const Run& run, bool first_begun = true) {
+void expect_none_lost(const Config& config, const CarryingRun& run, bool first_begun = true) {
   const int64_t prompts = config.rollout.prompts_per_step,
                 carried_steps = config.rollout.carried_steps;
   std::set<int64_t> seen;
   double oldest = 0;
-  for (int64_t step = 0; step < kSteps; ++step) {
+  for (int64_t step = 0; step < kCarryingSteps; ++step) {
     std::map<int64_t, int> groups;
     int64_t oldest_here = 0;
-    for (const Learnt& learnt : run.steps[step]) {
+    for (const LearntSample& learnt : run.steps[step]) {
       ++groups[learnt.sample.group.value];
       ASSERT_FALSE(learnt.sample.drawn.empty());
       oldest_here = std::max(oldest_here, step - learnt.sample.drawn.begin()->first);
@@ -209,11 +211,13 @@ TEST(CarriedSamples, AreSavedWithTheRun) {
     const Program program = carrying_program(config);
     const auto whole = session_of(config, program);
     CheckpointState state;
-    for (int64_t step = 0; step < kSteps; ++step) {
+    for (int64_t step = 0; step < kCarryingSteps; ++step) {
       const auto expected = whole->run_step();
       ASSERT_EQ(expected.status().message(), "");
       const auto part = session_of(config, program);
-      if (step > 0) ASSERT_EQ(part->load_state(state).message(), "");
+      if (step > 0) {
+        ASSERT_EQ(part->load_state(state).message(), "");
+      }
       const auto row = part->run_step();
       ASSERT_EQ(row.status().message(), "");
       EXPECT_EQ(timeless(*row), timeless(*expected));
@@ -277,7 +281,7 @@ RANK_TEST(CarriedSamplesOfRanks, StayWithTheirReplica, 2) {
     ASSERT_EQ((*session)->follow().message(), "");
     return;
   }
-  const Run run = run_of(**session);
+  const CarryingRun run = run_of(**session);
   ASSERT_EQ((*session)->dismiss().message(), "");
   expect_none_lost(config, run, false);
   EXPECT_GT(expect_tokens_of_versions(config, run), 0);

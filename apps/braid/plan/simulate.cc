@@ -151,7 +151,7 @@ std::string carried_text(const CarriedTime& carried) {
   char less[16];
   std::snprintf(less, sizeof less, "%.1f %%", 100 * (1 - carried.carrying_s / carried.waiting_s));
   return cat("rollout.in_flight: a generation that leaves samples to the next step takes ",
-             format_seconds(carried.carrying_s), ", one that waits for all, as above, ",
+             format_seconds(carried.carrying_s), ", one that waits for all ",
              format_seconds(carried.waiting_s), " (", less, " less, mean of ",
              CarriedOptions().steps, " steps)\n");
 }
