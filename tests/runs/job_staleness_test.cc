@@ -224,11 +224,8 @@ TEST_F(JobStaleness, CarriedResponsesTeachAsMuch) {
   if (!full_tier()) GTEST_SKIP() << "full tier";
   const std::string few = "rollout.max_concurrent=64";
   const std::vector<double> waiting = learnt("waiting", 0, {few});
-  for (const int64_t steps : {1, 2})
-    expect_as_much(learnt(cat("carried-", steps), static_cast<double>(steps),
-                          {few, "rollout.in_flight=2", "algorithm.tis_cap=2",
-                           cat("rollout.carried_steps=", steps)}),
-                   waiting);
+  expect_as_much(learnt("carried", 1, {few, "rollout.in_flight=2", "algorithm.tis_cap=2"}),
+                 waiting);
 }
 
 }  // namespace
