@@ -14,7 +14,7 @@ Goals: calls, bytes and requests equal within 5 %; files at most 64 and 4 for ea
 Exit code 1 where one is not met.
 
 With --rows: rows of the data that a rank reads and tokenizes in a step, in jobs of real ranks (emulated ones read none) of a tiny
-model with dp = ranks and eight prompts for each rank. Of GRPO one rank asks the rewards, which needs all prompts.
+model with dp = ranks and eight prompts for each rank.
 """
 
 import argparse

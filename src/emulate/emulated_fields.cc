@@ -61,10 +61,9 @@ bool EmulatedFields::has_samples_of(const Exchange& exchange) const {
   return program_.graph.calls[reader.value].steps_ahead == steps_ahead_;
 }
 
-// A reward's values come with what ranks tell each other of it, and the state of an algorithm is no
-// field.
+// The state of an algorithm is no field.
 bool EmulatedFields::sends_values(const Exchange& shared) const {
-  return program_.graph.calls[shared.producer.value].kind == CallKind::kGenerate;
+  return program_.graph.calls[shared.producer.value].kind != CallKind::kCompute;
 }
 
 std::vector<int64_t> EmulatedFields::transfers() {
@@ -117,7 +116,12 @@ Status EmulatedFields::share(int32_t entry, int64_t ready_ns) {
 Status EmulatedFields::share_values(const Exchange& shared) {
   std::map<std::string, std::vector<int64_t>> before;
   for (const std::string& name : shared.fields) before[name] = store_.counts(name);
-  BRAID_TRY(account_.share(shared, 0));
+  if (tells_scores(program_.graph.calls[shared.producer.value])) {
+    std::map<size_t, double> mine;
+    for (const int32_t row : prices_.told_rows(shared.producer)[exchange_.rank()]) mine[row] = 0;
+    BRAID_TRY(account_.tell_scores(shared, 0, mine).status());
+  }
+  BRAID_TRY(account_.share(shared, 0).status());
   for (const auto& [name, counts] : before)
     if (store_.said_counts().count(name) > 0 && store_.counts(name) != counts)
       misplaced_(cat("the share of ", program_.graph.calls[shared.producer.value].name,

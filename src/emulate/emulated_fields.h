@@ -61,6 +61,9 @@ class EmulatedFields : private FieldContents, private RowsByRank {
   std::vector<SampleRows> read_by_rank(CallId call, int64_t, SamplePart part) override {
     return prices_.read_rows(call, part);
   }
+  std::vector<SampleRows> told_by_rank(CallId call, int64_t) override {
+    return prices_.told_rows(call);
+  }
 
   const Program& program_;
   const StepPrices& prices_;

@@ -354,6 +354,17 @@ Reduction reduction_of(const Config& config, const Cluster& cluster) {
   return config.train.reduction == "ordered" || on_cpus ? Reduction::kOrdered : Reduction::kNative;
 }
 
+// Python functions may be given all samples of a step in one call; what is recorded one rank
+// writes.
+bool asks_rewards_together(const Config& config) {
+  return config.rollout.record ||
+         std::any_of(config.reward.begin(), config.reward.end(), [](const RewardConfig& entry) {
+           const bool step =
+               entry.batch == "auto" ? entry.signature != "verl" : entry.batch == "step";
+           return entry.type == "python" && step;
+         });
+}
+
 Result<PlanningProblem> make_problem(const Config& config, const ReadText& read) {
   PlanningProblem problem;
   BRAID_ASSIGN(problem.graph, planned_graph(config, read));
@@ -366,6 +377,7 @@ Result<PlanningProblem> make_problem(const Config& config, const ReadText& read)
   problem.may_offload = config.plan.offload != "never";
   problem.maps_frozen = maps_frozen(config, problem.cluster);
   problem.reduction = reduction_of(config, problem.cluster);
+  problem.rewards_together = asks_rewards_together(config);
   problem.train_engine = config.plan.train_engine;
   problem.generate_engine = config.plan.generate_engine;
   // Other engines compute each sample whole.

@@ -17,6 +17,8 @@ namespace braid::inline plan {
 // where X is model, critic, reference or a reward of type model; lengths from `workload`, else from
 // data.max_prompt_length and rollout.max_response_length. Errors name the key and the remedy.
 Result<PlanningProblem> make_problem(const Config& config, const ReadText& read);
+// Whether one rank of several asks the list of rewards about all samples of a step.
+bool asks_rewards_together(const Config& config);
 
 // A workload length: a number, {mean, sigma, longest}, or {file, longest}; null gives `fallback`
 // tokens, fixed.

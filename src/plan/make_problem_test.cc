@@ -131,6 +131,23 @@ TEST(MakeProblem, SeveralRewardModelsAreRoles) {
   EXPECT_NE(problem->models.at("reward").spec.name, "llama2-7b");
 }
 
+TEST(MakeProblem, WhatLooksAtAWholeStepIsAskedOnOneRank) {
+  const auto together = [](const std::string& reward, const std::string& more = "") {
+    return asks_rewards_together(config_of(cat("reward: [{", reward, "}]\n", more)));
+  };
+  const std::string python = "type: python, path: r.py, function: f";
+  EXPECT_TRUE(together(python));
+  EXPECT_TRUE(together(python + ", signature: trl"));
+  EXPECT_TRUE(together(python + ", signature: verl, batch: step"));
+  EXPECT_FALSE(together(python + ", signature: verl"));
+  EXPECT_FALSE(together(python + ", batch: group"));
+  EXPECT_FALSE(together(python + ", signature: trl, batch: sample"));
+  EXPECT_FALSE(together("type: rule, rule: exact"));
+  EXPECT_FALSE(together("type: http, url: \"http://a:1/\", batch_samples: 32"));
+  EXPECT_FALSE(together("type: command, command: [cat]"));
+  EXPECT_TRUE(together("type: rule, rule: exact", "rollout: {record: true}"));
+}
+
 TEST(MakeProblem, StepsBeyondAllMeasureAreRefused) {
   for (const char* sizes : {"prompts_per_step: 16777216, samples_per_prompt: 4",
                             "prompts_per_step: 64, samples_per_prompt: 16777216"}) {

@@ -78,6 +78,8 @@ struct PlanningProblem {
   // Generation engines take their whole KV budget when they wake and hold it until they sleep
   // (vLLM, SGLang); false: pages as sequences grow.
   bool reserves_cache = false;
+  // Something in the list of rewards looks at all samples of a step, so one rank asks it.
+  bool rewards_together = false;
   Reduction reduction = Reduction::kNative;  // of tensor-parallel ranks
   int64_t engine_batch_tokens = 0;  // most of one forward of the generation engine; 0 = its usual
   // Whose efficiencies the cost model takes, such as "megatron-core" and "vllm"; "" = its default.

@@ -152,12 +152,24 @@ std::vector<SampleRows> rows_of_call(const Program& program, CallId id,
   const Call& call = program.graph.calls[id.value];
   const auto count = static_cast<int64_t>(samples.size());
   if (!uses_model(call) || call.kind == CallKind::kGenerate)
-    return rows_by_rank(program, id, count, nullptr);
+    return rows_by_rank(program, id, count, {});
   PartitionOptions options;
   options.trains = call.kind == CallKind::kTrainStep;
   options.minibatches = 2;
   const Partition partition = partition_samples(samples, program.calls[id.value].strategy, options);
-  return rows_by_rank(program, id, count, &partition);
+  return rows_by_rank(program, id, count, partition.owned);
+}
+
+// Of a reward call, whose groups the generation owns.
+std::vector<SampleRows> scored_in(const Program& program, CallId id,
+                                  const std::vector<PartitionSample>& samples) {
+  if (program.graph.calls[id.value].kind != CallKind::kReward) return {};
+  const CallId beside = asked_beside(program.graph, id);
+  std::vector<int64_t> groups;
+  for (const PartitionSample& sample : samples) groups.push_back(sample.group.value);
+  const CallPlacement& where = program.calls[beside.value];
+  return scored_by_rank(program, id, groups,
+                        partition_requests(std::ssize(samples), where.strategy));
 }
 
 using Holders = std::map<std::string, std::set<std::pair<int32_t, int32_t>>>;  // (rank, row)
@@ -185,7 +197,8 @@ void expect_samples_once(const Program& program, RandomStream* random) {
   Holders holders;
   for (size_t i = 0; i < program.graph.calls.size(); ++i) {
     const CallId id{static_cast<int32_t>(i)};
-    const auto written = written_by_rank(program, id, rows_of_call(program, id, samples));
+    const auto written = written_by_rank(program, id, rows_of_call(program, id, samples),
+                                         scored_in(program, id, samples));
     for (const Field& field : program.graph.calls[i].writes) {
       holdings.note(field.name, written, samples.size());
       for (size_t rank = 0; rank < written.size(); ++rank)
@@ -197,8 +210,8 @@ void expect_samples_once(const Program& program, RandomStream* random) {
   for (const Exchange& exchange : program.exchanges) {
     if (exchange.shared()) continue;
     const auto needed =
-        read_by_rank(program, exchange.consumer, static_cast<int64_t>(samples.size()),
-                     rows_of_call(program, exchange.consumer, samples));
+        read_by_rank(program, exchange.consumer, rows_of_call(program, exchange.consumer, samples),
+                     scored_in(program, exchange.consumer, samples));
     std::vector<MovedField> fields;
     for (const std::string& field : exchange.fields) fields.push_back({field, sizes});
     move(exchange, holdings.bring(fields, needed, exchange.members), &holders);

@@ -6,6 +6,7 @@
 
 #include "base/contains.h"
 #include "program/expand.h"
+#include "program/placement.h"
 
 namespace braid::inline program {
 namespace {
@@ -142,12 +143,10 @@ std::vector<DeviceId> exchange_members(const Program& program, CallId producer, 
 }
 
 std::vector<SampleRows> rows_by_rank(const Program& program, CallId id, int64_t samples,
-                                     const Partition* partition) {
-  const Call& call = program.graph.calls[id.value];
+                                     std::vector<SampleRows> owned) {
   const CallPlacement& where = program.calls[id.value];
-  std::vector<SampleRows> owned;  // [dp rank]
-  if (call.kind == CallKind::kGenerate) owned = partition_requests(samples, where.strategy);
-  if (partition != nullptr) owned = partition->owned;
+  if (owned.empty() && program.graph.calls[id.value].kind == CallKind::kGenerate)
+    owned = partition_requests(samples, where.strategy);
   std::vector<SampleRows> out(program.ranks.size());
   for (size_t i = 0; i < where.mesh.devices.size(); ++i)
     out[where.mesh.devices[i].value] =
@@ -155,8 +154,47 @@ std::vector<SampleRows> rows_by_rank(const Program& program, CallId id, int64_t 
   return out;
 }
 
+std::vector<SampleRows> on_heads(const Program& program, CallId call,
+                                 const std::vector<SampleRows>& owned) {
+  const CallPlacement& where = program.calls[call.value];
+  std::vector<SampleRows> out(program.ranks.size());
+  for (size_t i = 0; i < owned.size(); ++i)
+    out[head_of(where, static_cast<int>(i)).value] = owned[i];
+  return out;
+}
+
+CallId asked_beside(const Graph& graph, CallId reward) {
+  const CallId generation = generation_of(graph, reward);
+  return uses_model(graph.calls[reward.value]) || generation.value < 0 ? reward : generation;
+}
+
+std::vector<SampleRows> scored_by_rank(const Program& program, CallId reward,
+                                       const std::vector<int64_t>& groups,
+                                       const std::vector<SampleRows>& owned) {
+  std::vector<SampleRows> out(program.ranks.size());
+  if (program.rewards_together || owned.empty()) {
+    const std::vector<DeviceId>& devices = program.calls[reward.value].mesh.devices;
+    const DeviceId first = *std::min_element(devices.begin(), devices.end());
+    out[first.value] = all_rows(std::ssize(groups));
+    return out;
+  }
+  std::vector<int> owner(groups.size(), 0);
+  for (size_t i = 0; i < owned.size(); ++i)
+    for (const int32_t row : owned[i]) owner[row] = static_cast<int>(i);
+  const CallPlacement& where = program.calls[asked_beside(program.graph, reward).value];
+  std::map<int64_t, DeviceId> asks;  // by group
+  for (size_t row = 0; row < groups.size(); ++row) {
+    const auto [found, fresh] = asks.try_emplace(groups[row], DeviceId{});
+    if (fresh) found->second = head_of(where, owner[row]);
+    out[found->second.value].push_back(static_cast<int32_t>(row));
+  }
+  return out;
+}
+
 std::vector<SampleRows> written_by_rank(const Program& program, CallId id,
-                                        std::vector<SampleRows> rows) {
+                                        std::vector<SampleRows> rows,
+                                        const std::vector<SampleRows>& scored) {
+  if (program.graph.calls[id.value].kind == CallKind::kReward) return scored;
   // All ranks of a generation replica are told the tokens.
   if (program.graph.calls[id.value].kind == CallKind::kGenerate) return rows;
   const CallPlacement& where = program.calls[id.value];
@@ -166,20 +204,23 @@ std::vector<SampleRows> written_by_rank(const Program& program, CallId id,
   return rows;
 }
 
-DeviceId scoring_rank(const Program& program, CallId reward) {
-  const std::vector<DeviceId>& devices = program.calls[reward.value].mesh.devices;
-  return *std::min_element(devices.begin(), devices.end());
-}
-
-std::vector<SampleRows> read_by_rank(const Program& program, CallId id, int64_t samples,
-                                     std::vector<SampleRows> rows) {
+std::vector<SampleRows> read_by_rank(const Program& program, CallId id,
+                                     std::vector<SampleRows> rows,
+                                     const std::vector<SampleRows>& scored) {
   const Call& call = program.graph.calls[id.value];
   if (call.kind != CallKind::kReward) return rows;
-  if (!uses_model(call))
-    for (SampleRows& each : rows) each.clear();
-  rows[scoring_rank(program, id).value] = all_rows(samples);
+  if (!uses_model(call)) return scored;
+  for (size_t rank = 0; rank < rows.size(); ++rank) {
+    std::set<int32_t> both(rows[rank].begin(), rows[rank].end());
+    both.insert(scored[rank].begin(), scored[rank].end());
+    rows[rank].assign(both.begin(), both.end());
+  }
   return rows;
 }
+
+int64_t words_beside(const Call& call) { return call.kind == CallKind::kReward ? 3 : 0; }
+
+bool tells_scores(const Call& call) { return call.kind == CallKind::kReward && uses_model(call); }
 
 void FieldHoldings::add(int32_t row, size_t rank, RanksByRow* ranks) {
   std::vector<int32_t>& holders = (*ranks)[row];

@@ -45,20 +45,43 @@ CallId exchanged_after(const Graph& graph, const std::vector<int32_t>& shared, C
 // Ranks of both calls, ascending.
 std::vector<DeviceId> exchange_members(const Program& program, CallId producer, CallId consumer);
 
-// Rows that each rank works on in a call, [rank]: of `samples` rows, partitioned as `partition`
-// says where the call passes samples through a model. Generation: the prompts of its replica. Calls
-// without a model: all rows on each of their ranks.
+// Rows that each rank works on in a call, [rank]: of `samples` rows, those that its data-parallel
+// rank owns, `owned`. Generation: the prompts of its replica. Calls without a model own nothing:
+// all rows on each of their ranks.
 std::vector<SampleRows> rows_by_rank(const Program& program, CallId call, int64_t samples,
-                                     const Partition* partition);
-// Of those the rows whose results a rank has at the end: of a pipeline the last stage.
+                                     std::vector<SampleRows> owned);
+// What each data-parallel rank of a call owns, [dp rank], on the rank that speaks for it, [rank].
+std::vector<SampleRows> on_heads(const Program& program, CallId call,
+                                 const std::vector<SampleRows>& owned);
+
+// The call beside whose samples a reward call asks its list: itself, where it has a model, else the
+// generation.
+CallId asked_beside(const Graph& graph, CallId reward);
+// The rows about which each rank asks the list of rewards, [rank]. A group stays together, since a
+// reward may compare its samples, where its first sample is: on the rank that speaks for the
+// data-parallel rank which owns that, `owned`, in the call that the list is asked beside. Where the
+// list compares all samples of a step, or nobody owns any, the first rank of the reward call has
+// them all. `groups`: by row.
+std::vector<SampleRows> scored_by_rank(const Program& program, CallId reward,
+                                       const std::vector<int64_t>& groups,
+                                       const std::vector<SampleRows>& owned);
+
+// Of the rows that it works on those whose results a rank has at the end: of a pipeline the last
+// stage, of a reward call those about which it asks the list, `scored`.
 std::vector<SampleRows> written_by_rank(const Program& program, CallId call,
-                                        std::vector<SampleRows> rows);
-// The rank on which a reward call looks at all samples, since a reward may compare groups.
-DeviceId scoring_rank(const Program& program, CallId reward);
-// The rows that each rank must have of what a call reads: a reward all of them on its scoring rank,
-// beside what its model is given.
-std::vector<SampleRows> read_by_rank(const Program& program, CallId call, int64_t samples,
-                                     std::vector<SampleRows> rows);
+                                        std::vector<SampleRows> rows,
+                                        const std::vector<SampleRows>& scored);
+// The rows that each rank must have of what a call reads: of a reward call those about which it
+// asks the list, `scored`, beside what its model is given.
+std::vector<SampleRows> read_by_rank(const Program& program, CallId call,
+                                     std::vector<SampleRows> rows,
+                                     const std::vector<SampleRows>& scored);
+
+// Numbers that each rank says of itself in the share of a call, beside its fields: of a reward
+// whether it has failed, and how many samples had no answer in time or an error.
+int64_t words_beside(const Call& call);
+// Whether the ranks of a reward call tell all what its model gave, before they ask the list.
+bool tells_scores(const Call& call);
 
 // A field that moves, and the numbers that each row has of it.
 struct MovedField {

@@ -9,12 +9,10 @@
 namespace braid::inline program {
 namespace {
 
-// One device of each data-parallel replica, where its results are.
 std::vector<DeviceId> heads(const CallPlacement& placement) {
   std::vector<DeviceId> out;
   for (int dp_rank = 0; dp_rank < placement.strategy.dp; ++dp_rank)
-    out.push_back(placement.mesh.devices[mesh_index(placement.strategy,
-                                                    {dp_rank, 0, placement.strategy.pp - 1})]);
+    out.push_back(head_of(placement, dp_rank));
   return out;
 }
 
@@ -40,10 +38,12 @@ void place_model_calls(const ExecutionPlan& plan, Program* program) {
   }
 }
 
-// The placed call beside which a call without a model runs: the last one whose results it reads,
-// else the first that uses a model.
-const CallPlacement& anchor(const Program& program, const Call& call) {
-  int32_t last = -1;
+// The placed call beside which a call without a model runs: of a reward the generation of its
+// samples, else the last one whose results it reads, else the first that uses a model.
+const CallPlacement& anchor(const Program& program, CallId id) {
+  const Call& call = program.graph.calls[id.value];
+  int32_t last = call.kind == CallKind::kReward ? generation_of(program.graph, id).value : -1;
+  if (last >= 0) return program.calls[last];
   for (const std::string& field : call.reads) {
     const CallId producer = producer_of(program.graph, field);
     if (uses_model(program.graph.calls[producer.value])) last = std::max(last, producer.value);
@@ -56,7 +56,7 @@ const CallPlacement& anchor(const Program& program, const Call& call) {
 
 void place_beside(CallId id, Program* program) {
   const Call& call = program->graph.calls[id.value];
-  std::vector<DeviceId> devices = heads(anchor(*program, call));
+  std::vector<DeviceId> devices = heads(anchor(*program, id));
   if (call.kind != CallKind::kReward) devices.resize(1);
   Strategy strategy;
   strategy.dp = static_cast<int>(devices.size());
@@ -81,6 +81,20 @@ void place_everywhere(CallId id, int devices, Program* program) {
 }
 
 }  // namespace
+
+CallId generation_of(const Graph& graph, CallId reward) {
+  const std::vector<std::string>& reads = graph.calls[reward.value].reads;
+  for (size_t i = 0; i < graph.calls.size(); ++i)
+    for (const Field& field : graph.calls[i].writes)
+      if (graph.calls[i].kind == CallKind::kGenerate && field.type == FieldType::kTokens &&
+          contains(reads, field.name))
+        return CallId{static_cast<int32_t>(i)};
+  return CallId{-1};
+}
+
+DeviceId head_of(const CallPlacement& where, int dp_rank) {
+  return where.mesh.devices[mesh_index(where.strategy, {dp_rank, 0, where.strategy.pp - 1})];
+}
 
 bool is_trained(const Graph& graph, const RoleId& role) {
   return std::any_of(graph.calls.begin(), graph.calls.end(), [&](const Call& call) {
@@ -137,6 +151,7 @@ CallId producer_of(const Graph& graph, const std::string& field) {
 
 void place_calls(const ExecutionPlan& plan, const PlanningProblem& problem, Program* program) {
   program->graph = problem.graph;
+  program->rewards_together = problem.rewards_together;
   program->calls.resize(problem.graph.calls.size());
   place_model_calls(plan, program);
   std::set<RoleId> roles;

@@ -9,10 +9,14 @@ namespace braid::inline program {
 
 // Fills program.calls and program.copies. A role that follows another moves where its home is, with
 // a copy of the other's weights in the layout of its own. Other calls without a model run beside
-// the models whose results they read: a reward on one rank of each data-parallel replica, an
-// algorithm's function on one rank, the data set on every rank. REQUIRES: validate(plan, problem)
-// is ok.
+// the models whose results they read: a reward on one rank of each replica that generated its
+// samples, an algorithm's function on one rank, the data set on every rank. REQUIRES:
+// validate(plan, problem) is ok.
 void place_calls(const ExecutionPlan& plan, const PlanningProblem& problem, Program* program);
+
+// The device that speaks for a data-parallel rank of a call: of its last stage, where results are,
+// the first.
+DeviceId head_of(const CallPlacement& where, int dp_rank);
 
 // The call whose layout is a role's home: the first that trains it, else its first. REQUIRES: the
 // role has a call.
@@ -20,6 +24,9 @@ CallId home_call(const Graph& graph, const RoleId& role);
 
 // The call that writes a field. REQUIRES: one does.
 CallId producer_of(const Graph& graph, const std::string& field);
+
+// The generation whose responses a reward call reads; -1: none.
+CallId generation_of(const Graph& graph, CallId reward);
 
 // The home copy of a role, as an index into the program's copies; -1: there is none.
 int32_t find_home(const Program& program, const RoleId& role);

@@ -167,6 +167,7 @@ struct Program {
   FusedScoring scoring = {};
   // Which replica generates which sample depends on predicted lengths (program/partition.h).
   bool predicts_lengths = false;
+  bool rewards_together = false;  // one rank asks the list of rewards about all samples
   int64_t staleness = 0;  // steps that rollouts may be older than the weights that learn from them
   friend bool operator==(const Program&, const Program&) = default;
 };

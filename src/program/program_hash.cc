@@ -35,6 +35,7 @@ class StaticText {
     for (const FusedCalls& fused : program_.fused) write_fused(fused);
     write_scoring(program_.scoring);
     if (program_.predicts_lengths) put("predicts_lengths");
+    if (program_.rewards_together) put("rewards_together");
     if (program_.staleness > 0) put("staleness", program_.staleness);
     put("ranks", program_.ranks.size());
     return out_.str();

@@ -7,6 +7,7 @@
 
 #include "plan/make_problem.h"
 #include "program/layout.h"
+#include "program/placement.h"
 #include "samples/call_groups.h"
 
 namespace braid::inline samples {
@@ -146,46 +147,51 @@ std::vector<SampleRows> CallRows::requests(CallId generate) const {
   return partition_requests(predicted_, config_.rollout.samples_per_prompt, strategy);
 }
 
-std::vector<SampleRows> CallRows::by_rank(CallId call, int64_t step, SamplePart part) {
+std::vector<SampleRows> CallRows::owned(CallId call, int64_t step, SamplePart part) {
   const Call& entry = program_.graph.calls[call.value];
+  if (entry.kind == CallKind::kGenerate)
+    return in_parts(call) ? generated_rows(*handed_, part) : requests(call);
+  return uses_model(entry) ? partition(call, step, part).owned : std::vector<SampleRows>();
+}
+
+std::vector<SampleRows> CallRows::by_rank(CallId call, int64_t step, SamplePart part) {
   const auto samples = static_cast<int64_t>(store_.size());
-  const bool partitioned = uses_model(entry) && entry.kind != CallKind::kGenerate;
-  const Partition* partition = partitioned ? &this->partition(call, step, part) : nullptr;
-  Partition generated;
-  if (entry.kind == CallKind::kGenerate) {
-    generated.owned = in_parts(call) ? generated_rows(*handed_, part) : requests(call);
-    partition = &generated;
-  }
-  if (placed()) return rows_by_rank(program_, call, samples, partition);
-  return {partition != nullptr ? partition->owned.front()
-                               : partition_requests(samples, alone_.strategy).front()};
+  std::vector<SampleRows> owned = this->owned(call, step, part);
+  if (placed()) return rows_by_rank(program_, call, samples, std::move(owned));
+  return owned.empty() ? partition_requests(samples, alone_.strategy) : std::move(owned);
+}
+
+bool CallRows::replays(CallId call) const {
+  return program_.graph.calls[call.value].kind == CallKind::kReward &&
+         !config_.rollout.replay.empty();
+}
+
+std::vector<SampleRows> CallRows::written_by_rank(CallId call, int64_t step, SamplePart part) {
+  std::vector<SampleRows> rows = by_rank(call, step, part);
+  if (!placed()) return rows;
+  return braid::written_by_rank(program_, call, std::move(rows), scored_by_rank(call, step));
 }
 
 std::vector<SampleRows> CallRows::read_by_rank(CallId call, int64_t step, SamplePart part) {
   std::vector<SampleRows> rows = by_rank(call, step, part);
-  const bool replayed =
-      program_.graph.calls[call.value].kind == CallKind::kReward && !config_.rollout.replay.empty();
-  if (replayed) return std::vector<SampleRows>(rows.size());
-  return braid::read_by_rank(program_, call, static_cast<int64_t>(store_.size()), std::move(rows));
+  if (replays(call)) return std::vector<SampleRows>(rows.size());
+  if (!placed()) return rows;
+  return braid::read_by_rank(program_, call, std::move(rows), scored_by_rank(call, step));
 }
 
-std::vector<Rows> CallRows::scored_by_rank(CallId call, int64_t step) {
-  std::vector<Rows> out(placed() ? program_.ranks.size() : 1);
-  if (config_.rollout.replay.empty()) {
-    out[placed() ? scoring_rank(program_, call).value : 0] = store_.all_rows();
-    return out;
-  }
-  for (size_t i = 0; i < program_.graph.calls.size(); ++i) {
-    const CallId generate{static_cast<int32_t>(i)};
-    const Call& wrote = program_.graph.calls[i];
-    if (wrote.kind != CallKind::kGenerate) continue;
-    if (store_.responses_of(wrote) != store_.responses_of(program_.graph.calls[call.value]))
-      continue;
-    const std::vector<SampleRows> read = by_rank(generate, step);
-    for (size_t rank = 0; rank < read.size(); ++rank)
-      if (leads_replica(generate, static_cast<int64_t>(rank))) out[rank] = rows_of(read[rank]);
-  }
-  return out;
+std::vector<SampleRows> CallRows::told_by_rank(CallId call, int64_t step) {
+  return on_heads(program_, call, owned(call, step, SamplePart::kAll));
+}
+
+std::vector<SampleRows> CallRows::scored_by_rank(CallId call, int64_t step) {
+  if (program_.graph.calls[call.value].kind != CallKind::kReward) return {};
+  if (!placed()) return by_rank(call, step);
+  const bool recorded = replays(call);
+  const CallId beside =
+      recorded ? generation_of(program_.graph, call) : asked_beside(program_.graph, call);
+  const std::vector<SampleRows> owned = this->owned(beside, step, SamplePart::kAll);
+  if (recorded) return on_heads(program_, beside, owned);
+  return braid::scored_by_rank(program_, call, store_.counts("groups"), owned);
 }
 
 }  // namespace braid::inline samples

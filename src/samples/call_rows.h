@@ -66,17 +66,15 @@ class CallRows : public RowsByRank {
   }
   // Of those the rows whose results a rank has.
   std::vector<SampleRows> written_by_rank(CallId call, int64_t step,
-                                          SamplePart part = SamplePart::kAll) override {
-    return placed() ? braid::written_by_rank(program_, call, by_rank(call, step, part))
-                    : by_rank(call, step, part);
-  }
+                                          SamplePart part = SamplePart::kAll) override;
   // The rows that each rank must have of what the call reads. Replayed rewards are asked where
   // their rollouts were read, of which nothing has to come.
   std::vector<SampleRows> read_by_rank(CallId call, int64_t step,
                                        SamplePart part = SamplePart::kAll) override;
-  // Rows whose rewards each rank finds: one rank all of them, since a reward may look at groups; of
-  // a replayed rollout each rank those that it has read.
-  std::vector<Rows> scored_by_rank(CallId call, int64_t step);
+  std::vector<SampleRows> told_by_rank(CallId call, int64_t step) override;
+  // Rows whose rewards each rank finds (program/exchange.h); of a replayed rollout each rank those
+  // that it has read.
+  std::vector<SampleRows> scored_by_rank(CallId call, int64_t step);
 
   // The place of a rank in a call; dp_rank -1: it takes no part.
   GridPosition at(CallId call, int64_t rank) const;
@@ -91,6 +89,10 @@ class CallRows : public RowsByRank {
 
  private:
   std::vector<PartitionSample> samples_of(const SampleStore& store, CallId call) const;
+  // By data-parallel rank.
+  std::vector<SampleRows> owned(CallId call, int64_t step, SamplePart part);
+  // Whether the values of a reward call are those that were recorded.
+  bool replays(CallId call) const;
   Partition partition_anew(CallId call, int64_t step, int64_t micro_tokens, SamplePart part) const;
   Partition partition_part(const std::vector<PartitionSample>& samples, CallId call,
                            const Strategy& strategy, const PartitionOptions& options,

@@ -18,6 +18,9 @@ const Field& field_of(const Graph& graph, const std::string& name) {
   BRAID_CHECK(false, "no call writes field " + name);
 }
 
+// In the account of who holds what: what the model of a reward call gave, which is no field.
+std::string scores_of(const Call& call) { return cat("scores of ", call.name); }
+
 std::vector<Field> fields_of(const Graph& graph, const Exchange& exchange) {
   std::vector<Field> out;
   for (const std::string& name : exchange.fields) out.push_back(field_of(graph, name));
@@ -45,6 +48,8 @@ void FieldAccount::note_written(CallId id, int64_t step, SamplePart part) {
   const std::vector<SampleRows> rows = rows_.written_by_rank(id, step, part);
   for (const Field& field : call.writes)
     exchange_.holdings().note(field.name, rows, rows_.samples());
+  if (tells_scores(call) && exchange_.ranks() > 1)
+    exchange_.holdings().note(scores_of(call), rows_.told_by_rank(id, step), rows_.samples());
 }
 
 void FieldAccount::account(int32_t entry, int64_t step) {
@@ -58,16 +63,17 @@ void FieldAccount::account(int32_t entry, int64_t step) {
   }
 }
 
-std::vector<SampleRows> FieldAccount::needed_in(const Exchange& exchange, int64_t step) {
-  if (exchange.shared()) return {};
-  return rows_.read_by_rank(exchange.consumer, step, exchange.part);
-}
-
 TransferCounts FieldAccount::transfers(int32_t entry, int64_t step) {
   account(entry, step);
   const Exchange& exchange = program_.exchanges[entry];
   note_written(exchange.producer, step, exchange.part);
-  return listed(exchange, needed_in(exchange, step));
+  if (!exchange.shared()) return listed(exchange, needed_in(exchange, step));
+  TransferCounts out = listed_share(exchange);
+  if (const Call& call = producer_of(exchange); tells_scores(call))
+    for (const auto& [kind, count] :
+         exchange_.listed_numbers(exchange_.said_by_rank(scores_of(call))))
+      out[kind] += count;
+  return out;
 }
 
 Status FieldAccount::begin_exchange(int32_t entry, int64_t step) {
@@ -92,17 +98,46 @@ void FieldAccount::note_shared(int32_t entry, int64_t step) {
   accounted_ = entry + 1;
 }
 
-Status FieldAccount::share(const Exchange& shared, int64_t step) {
-  if (exchange_.ranks() == 1) return ok_status();
+Result<std::vector<std::vector<int32_t>>> FieldAccount::share(const Exchange& shared, int64_t step,
+                                                              SaidBeside beside) {
+  if (exchange_.ranks() == 1) return std::vector<std::vector<int32_t>>{std::move(beside.words)};
   note_written(shared.producer, step);
+  beside.words.resize(words_beside(producer_of(shared)), 0);
   TransferAudit audit = TransferAudit::begin();
-  if (audit.on()) audit.expect(listed(shared, {}));
+  if (audit.on()) audit.expect(listed_share(shared));
+  std::vector<std::vector<int32_t>> out;
   {
     const TransferAudit::Counting counting(audit);
-    BRAID_TRY(exchange_.share(fields_of(program_.graph, shared)));
+    BRAID_ASSIGN(out, exchange_.share(fields_of(program_.graph, shared), beside));
   }
-  audit.settle(cat("the share of ", program_.graph.calls[shared.producer.value].name));
-  return ok_status();
+  audit.settle(cat("the share of ", producer_of(shared).name));
+  return out;
+}
+
+Rows FieldAccount::said_in(const Exchange& shared, int64_t step) {
+  note_written(shared.producer, step);
+  return exchange_.said_by_rank(shared.fields.front())[exchange_.rank()];
+}
+
+Result<std::map<size_t, double>> FieldAccount::tell_scores(const Exchange& shared, int64_t step,
+                                                           const std::map<size_t, double>& mine) {
+  note_written(shared.producer, step);
+  const Call& call = producer_of(shared);
+  const std::vector<Rows> said = exchange_.said_by_rank(scores_of(call));
+  TransferAudit audit = TransferAudit::begin();
+  if (audit.on()) audit.expect(exchange_.listed_numbers(said));
+  std::map<size_t, double> out;
+  {
+    const TransferAudit::Counting counting(audit);
+    BRAID_ASSIGN(out, exchange_.gather_numbers(said, mine, "scores"));
+  }
+  audit.settle(cat("the scores of ", call.name));
+  return out;
+}
+
+TransferCounts FieldAccount::listed_share(const Exchange& shared) const {
+  return exchange_.listed_share(fields_of(program_.graph, shared),
+                                words_beside(producer_of(shared)));
 }
 
 // By the rule of exchanges on an account of its own.
@@ -110,11 +145,6 @@ TransferCounts FieldAccount::listed(const Exchange& exchange,
                                     const std::vector<SampleRows>& needed) const {
   const std::vector<Field> fields = fields_of(program_.graph, exchange);
   TransferCounts out;
-  if (exchange.shared()) {
-    if (const int64_t bytes = exchange_.shared_bytes(fields); bytes > 0)
-      ++out[{Transfer::kAllGather, "everyone", -1, -1, bytes}];
-    return out;
-  }
   const DeviceId self{static_cast<int32_t>(exchange_.rank())};
   const std::vector<MovedField> moved = exchange_.known(fields);
   FieldHoldings holdings = exchange_.holdings();

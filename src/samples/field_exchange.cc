@@ -2,9 +2,7 @@
 
 #include <ATen/TensorOperators.h>
 #include <ATen/ops/cat.h>
-#include <ATen/ops/cumsum.h>
 #include <ATen/ops/empty.h>
-#include <ATen/ops/sum.h>
 #include <ATen/ops/tensor.h>
 #include <ATen/ops/zeros.h>
 
@@ -35,12 +33,6 @@ std::string names(const std::vector<Field>& fields) {
   std::vector<std::string> out;
   for (const Field& field : fields) out.push_back(field.name);
   return join(out, ", ");
-}
-
-int64_t most_rows(const std::vector<Rows>& by_rank) {
-  size_t most = 0;
-  for (const Rows& rows : by_rank) most = std::max(most, rows.size());
-  return static_cast<int64_t>(most);
 }
 
 }  // namespace
@@ -186,47 +178,91 @@ Status FieldExchange::bring_to_first(const std::vector<Field>& fields) {
   return arrive(kAtOnce);
 }
 
-std::vector<Rows> FieldExchange::spoken(const std::vector<Field>& fields) const {
+std::vector<Rows> FieldExchange::said_by_rank(const std::string& field) const {
   std::vector<Rows> out(ranks());
-  if (fields.empty() || ranks() == 1) return out;
-  const std::vector<int32_t> speakers = holdings_.speakers(fields.front().name);
+  const std::vector<int32_t> speakers = holdings_.speakers(field);
   for (size_t row = 0; row < speakers.size(); ++row)
     if (speakers[row] >= 0) out[speakers[row]].push_back(row);
   return out;
 }
 
-int64_t FieldExchange::shared_bytes(const std::vector<Field>& fields) const {
-  const std::vector<Field> shared = written(fields);
-  return ranks() * static_cast<int64_t>(shared.size()) * most_rows(spoken(shared)) * kNumberBytes;
+std::vector<Rows> FieldExchange::spoken(const std::vector<Field>& fields) const {
+  if (fields.empty() || ranks() == 1) return std::vector<Rows>(ranks());
+  return said_by_rank(fields.front().name);
 }
 
-// [field, place]: the words of other places are zeros.
+GatheredPieces::GatheredPieces(std::vector<int64_t> numbers) : sizes(std::move(numbers)) {
+  const auto ranks = std::ssize(sizes);
+  const int64_t total = std::accumulate(sizes.begin(), sizes.end(), int64_t{0});
+  for (const int64_t size : sizes) longest = std::max(longest, size);
+  sums = 2 * total < ranks * longest;
+  all = sums ? total : ranks * longest;
+  for (int64_t rank = 0, before = 0; rank < ranks; before += sizes[rank++])
+    begins.push_back(sums ? before : rank * longest);
+}
+
+GatheredPieces FieldExchange::said_in(const std::vector<Rows>& spoken, size_t fields,
+                                      int64_t beside) const {
+  std::vector<int64_t> sizes;
+  for (const Rows& rows : spoken)
+    sizes.push_back(beside + static_cast<int64_t>(fields * rows.size()));
+  return GatheredPieces(std::move(sizes));
+}
+
+TransferCounts FieldExchange::listed(const GatheredPieces& pieces, int64_t number_bytes) const {
+  if (pieces.all == 0 || ranks() == 1) return {};
+  const Transfer transfer = pieces.sums ? Transfer::kAllReduce : Transfer::kAllGather;
+  return {{{transfer, "everyone", -1, -1, pieces.all * number_bytes}, 1}};
+}
+
+Result<std::vector<at::Tensor>> FieldExchange::gather(const at::Tensor& mine,
+                                                      const GatheredPieces& pieces,
+                                                      const std::string& what) {
+  const at::Tensor all = at::zeros({pieces.all}, mine.options());
+  const int64_t size = pieces.sizes[rank()];
+  const at::Tensor room = pieces.sums ? all : at::zeros({pieces.longest}, mine.options());
+  room.narrow(0, pieces.sums ? pieces.begins[rank()] : 0, size).copy_(mine);
+  if (pieces.all > 0)
+    BRAID_TRY((pieces.sums ? everyone_->all_reduce(all, Reduce::kSum, what)
+                           : everyone_->all_gather(all, room, what))
+                  .wait());
+  std::vector<at::Tensor> out;
+  for (int64_t from = 0; from < ranks(); ++from)
+    out.push_back(all.narrow(0, pieces.begins[from], pieces.sizes[from]));
+  return out;
+}
+
+TransferCounts FieldExchange::listed_share(const std::vector<Field>& fields, int64_t beside) const {
+  const std::vector<Field> shared = written(fields);
+  return listed(said_in(spoken(shared), shared.size(), beside), kNumberBytes);
+}
+
+// What the rank says of itself, then field by field: zeros where it has nothing to say.
 at::Tensor FieldExchange::own_words(const std::vector<Field>& fields, const Rows& rows,
-                                    int64_t room) {
-  const at::Tensor out = at::zeros({static_cast<int64_t>(fields.size()), room}, at::kInt);
-  if (rows.empty()) return out;
-  for (size_t i = 0; i < fields.size(); ++i) {
-    const at::Tensor words = out[static_cast<int64_t>(i)].narrow(0, 0, rows.size());
+                                    const SaidBeside& beside) {
+  const auto begin = std::ssize(beside.words), each = std::ssize(rows);
+  const at::Tensor out = at::zeros({begin + std::ssize(fields) * each}, at::kInt);
+  auto* word = out.mutable_data_ptr<int32_t>();
+  std::copy(beside.words.begin(), beside.words.end(), word);
+  if (rows.empty() || !beside.has_values) return out;
+  for (int64_t i = 0; i < std::ssize(fields); ++i) {
     if (fields[i].type != FieldType::kCount) {
-      words.copy_(contents_.said(fields[i], rows));
+      out.narrow(0, begin + i * each, each).copy_(contents_.said(fields[i], rows));
       continue;
     }
     const std::vector<int64_t> counts = store_.counts(fields[i].name);
-    auto* count = words.mutable_data_ptr<int32_t>();
+    int32_t* count = word + begin + i * each;
     for (const size_t row : rows) *count++ = static_cast<int32_t>(counts[row]);
   }
   return out;
 }
 
-// `words_RS`: what each rank says of the field, in the order of its rows.
 Status FieldExchange::hear(const Field& field, const std::vector<Rows>& spoken,
-                           const at::Tensor& words_RS) {
+                           const std::vector<at::Tensor>& said) {
   std::map<size_t, int32_t> heard;
-  for (size_t rank = 0; rank < spoken.size(); ++rank) {
-    const at::Tensor words = words_RS[static_cast<int64_t>(rank)].contiguous();
+  for (size_t rank = 0; rank < spoken.size(); ++rank)
     for (size_t i = 0; i < spoken[rank].size(); ++i)
-      heard[spoken[rank][i]] = words.const_data_ptr<int32_t>()[i];
-  }
+      heard[spoken[rank][i]] = said[rank].const_data_ptr<int32_t>()[i];
   if (field.type == FieldType::kCount) {
     std::vector<int64_t> counts(store_.size(), 0);
     for (const auto& [row, word] : heard) counts[row] = word;
@@ -239,19 +275,51 @@ Status FieldExchange::hear(const Field& field, const std::vector<Rows>& spoken,
   return contents_.hear(field, rows, at::tensor(words, at::kInt));
 }
 
-Status FieldExchange::share(const std::vector<Field>& fields) {
+Result<std::vector<std::vector<int32_t>>> FieldExchange::share(const std::vector<Field>& fields,
+                                                               const SaidBeside& beside) {
   const std::vector<Field> shared = written(fields);
   const std::vector<Rows> rows = spoken(shared);
-  const int64_t room = most_rows(rows);
-  if (room == 0) return ok_status();
-  const at::Tensor own = own_words(shared, rows[rank()], room);
-  const at::Tensor all_RFS = at::empty({ranks(), own.size(0), room}, at::kInt);
-  BRAID_TRY(everyone_->all_gather(all_RFS, own.unsqueeze(0), names(shared)).wait());
-  for (size_t i = 0; i < shared.size(); ++i) {
-    BRAID_TRY(hear(shared[i], rows, all_RFS.select(1, static_cast<int64_t>(i))));
+  const auto begin = std::ssize(beside.words);
+  const GatheredPieces pieces = said_in(rows, shared.size(), begin);
+  std::vector<std::vector<int32_t>> out(ranks());
+  if (pieces.all == 0) return out;
+  BRAID_ASSIGN(const auto all,
+               gather(own_words(shared, rows[rank()], beside), pieces, names(shared)));
+  for (int64_t from = 0; from < ranks(); ++from) {
+    const auto* const words = all[from].const_data_ptr<int32_t>();
+    out[from].assign(words, words + begin);
+  }
+  for (int64_t i = 0; i < std::ssize(shared); ++i) {
+    std::vector<at::Tensor> said;
+    for (int64_t from = 0; from < ranks(); ++from) {
+      const auto each = std::ssize(rows[from]);
+      said.push_back(all[from].narrow(0, begin + i * each, each));
+    }
+    BRAID_TRY(hear(shared[i], rows, said));
     note_everywhere(shared[i].name);
   }
-  return ok_status();
+  return out;
+}
+
+TransferCounts FieldExchange::listed_numbers(const std::vector<Rows>& said) const {
+  return listed(said_in(said, 1, 0), kNumberBytes);
+}
+
+Result<std::map<size_t, double>> FieldExchange::gather_numbers(const std::vector<Rows>& said,
+                                                               const std::map<size_t, double>& mine,
+                                                               const std::string& what) {
+  std::vector<float> own;
+  for (const size_t row : said[rank()]) own.push_back(static_cast<float>(mine.at(row)));
+  // As whole numbers, since a sum of others would lose the sign of 0.
+  BRAID_ASSIGN(const auto all,
+               gather(at::tensor(own, at::kFloat).view(at::kInt), said_in(said, 1, 0), what));
+  std::map<size_t, double> out;
+  for (size_t from = 0; from < said.size(); ++from) {
+    const at::Tensor numbers = all[from].view(at::kFloat);
+    for (size_t i = 0; i < said[from].size(); ++i)
+      out[said[from][i]] = numbers.const_data_ptr<float>()[i];
+  }
+  return out;
 }
 
 Result<std::vector<std::string>> FieldExchange::gather_text(const std::string& mine,
@@ -260,24 +328,14 @@ Result<std::vector<std::string>> FieldExchange::gather_text(const std::string& m
   const at::Tensor size = at::tensor({static_cast<int64_t>(mine.size())}, at::kLong);
   const at::Tensor sizes = at::empty({ranks()}, at::kLong);
   BRAID_TRY(everyone_->all_gather(sizes, size, cat(what, " (sizes)")).wait());
-  const int64_t longest = std::max<int64_t>(1, sizes.max().item<int64_t>());
-  const int64_t total = std::max<int64_t>(1, sizes.sum().item<int64_t>());
-  const at::Tensor ends = sizes.cumsum(0);
-  // In a ring a sum passes each byte twice; else the longest text is the room of every rank's.
-  const bool sums = 2 * total < ranks() * longest;
-  const auto place = [&](int64_t of) {
-    return sums ? ends[of].item<int64_t>() - sizes[of].item<int64_t>() : of * longest;
-  };
-  const at::Tensor all = at::zeros({sums ? total : ranks() * longest}, at::kByte);
-  const at::Tensor own = sums ? all : at::zeros({longest}, at::kByte);
-  char* const begin = static_cast<char*>(own.data_ptr()) + (sums ? place(rank()) : 0);
-  std::memcpy(begin, mine.data(), mine.size());
-  BRAID_TRY((sums ? everyone_->all_reduce(all, Reduce::kSum, what)
-                  : everyone_->all_gather(all, own, what))
-                .wait());
-  const auto* const text = static_cast<const char*>(all.const_data_ptr());
+  const auto* const first = sizes.const_data_ptr<int64_t>();
+  const at::Tensor bytes = at::empty({static_cast<int64_t>(mine.size())}, at::kByte);
+  std::memcpy(bytes.mutable_data_ptr(), mine.data(), mine.size());
+  BRAID_ASSIGN(const auto all,
+               gather(bytes, GatheredPieces(std::vector<int64_t>(first, first + ranks())), what));
   std::vector<std::string> out;
-  for (int64_t i = 0; i < ranks(); ++i) out.emplace_back(text + place(i), sizes[i].item<int64_t>());
+  for (const at::Tensor& text : all)
+    out.emplace_back(static_cast<const char*>(text.const_data_ptr()), text.numel());
   return out;
 }
 

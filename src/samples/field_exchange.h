@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "comm/communicator.h"
+#include "comm/transfer_count.h"
 #include "program/exchange.h"
 #include "samples/sample_store.h"
 
@@ -47,6 +48,22 @@ class StoredFields : public FieldContents {
 
  private:
   SampleStore& store_;
+};
+
+// Where the piece of each rank is in what all ranks bring together, and by what: in rooms of the
+// longest piece by an all-gather, or, where that is more than twice as much, one behind the other
+// by a sum, which in a ring passes each number twice.
+struct GatheredPieces {
+  explicit GatheredPieces(std::vector<int64_t> numbers);
+  std::vector<int64_t> sizes, begins;  // by rank
+  int64_t longest = 0, all = 0;        // `all`: of what is brought together; 0: nothing is
+  bool sums = false;
+};
+
+// What a rank says of itself in a share, beside fields: none, or as many numbers as each other one.
+struct SaidBeside {
+  std::vector<int32_t> words;
+  bool has_values = true;  // false: it has failed, and has nothing to say of its rows
 };
 
 class FieldExchange {
@@ -101,11 +118,22 @@ class FieldExchange {
   void abandon();
 
   // All rows of fields with one number for each sample to all ranks, at once: counts, which later
-  // payloads and the partitioning of samples are computed from, and flags. One all-gather, to which
-  // each rank gives an even part of the rows that it has. Every rank must call it.
-  Status share(const std::vector<Field>& fields);
-  // Bytes of that all-gather; 0: none takes place.
-  int64_t shared_bytes(const std::vector<Field>& fields) const;
+  // payloads and the partitioning of samples are computed from, flags, and rewards. One collective
+  // (GatheredPieces), to which each rank gives an even part of the rows that it has. What each rank
+  // says beside, [rank]. Every rank must call it.
+  Result<std::vector<std::vector<int32_t>>> share(const std::vector<Field>& fields,
+                                                  const SaidBeside& beside = {});
+  // That collective; none takes place where nobody has anything to say.
+  TransferCounts listed_share(const std::vector<Field>& fields, int64_t beside) const;
+  // The rows of which each rank says what it has of a field, [rank]. REQUIRES: the account knows
+  // it.
+  std::vector<Rows> said_by_rank(const std::string& field) const;
+  // An f32 number of each of the rows that a rank says, [rank], by row, on every rank. `mine` has
+  // those of this one.
+  Result<std::map<size_t, double>> gather_numbers(const std::vector<Rows>& said,
+                                                  const std::map<size_t, double>& mine,
+                                                  const std::string& what);
+  TransferCounts listed_numbers(const std::vector<Rows>& said) const;
   // The rows of fields that the first rank lacks to that rank. Every rank must call it, and
   // end_step() after it.
   Status bring_to_first(const std::vector<Field>& fields);
@@ -117,10 +145,19 @@ class FieldExchange {
   std::vector<Field> written(const std::vector<Field>& fields) const;
   void send(const std::vector<Field>& fields, const FieldMove& move);
   void receive(int32_t exchange, const std::vector<Field>& fields, const FieldMove& move);
-  // The rows of which each rank says what it has in a share, [rank].
+  // said_by_rank() of fields that have the same.
   std::vector<Rows> spoken(const std::vector<Field>& fields) const;
-  at::Tensor own_words(const std::vector<Field>& fields, const Rows& rows, int64_t room);
-  Status hear(const Field& field, const std::vector<Rows>& spoken, const at::Tensor& words_RS);
+  // How many numbers each rank says in a share.
+  GatheredPieces said_in(const std::vector<Rows>& spoken, size_t fields, int64_t beside) const;
+  // What all ranks bring together, [rank]: `mine` of this one. Collective where there is anything.
+  Result<std::vector<at::Tensor>> gather(const at::Tensor& mine, const GatheredPieces& pieces,
+                                         const std::string& what);
+  TransferCounts listed(const GatheredPieces& pieces, int64_t number_bytes) const;
+  at::Tensor own_words(const std::vector<Field>& fields, const Rows& rows,
+                       const SaidBeside& beside);
+  // `words`: what each rank says of the field, [rank].
+  Status hear(const Field& field, const std::vector<Rows>& spoken,
+              const std::vector<at::Tensor>& words);
 
   Communicator* everyone_;
   SampleStore& store_;

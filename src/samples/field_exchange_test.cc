@@ -6,6 +6,8 @@
 #include <ATen/ops/zeros.h>
 #include <gmock/gmock.h>
 
+#include <cmath>
+
 #include "comm/rank_testing.h"
 #include "comm/transfer_audit.h"
 #include "dataflow/graph.h"
@@ -16,6 +18,7 @@ namespace braid::inline samples {
 namespace {
 
 using testing::ElementsAre;
+using testing::Pair;
 
 Field field_named(const Graph& graph, const std::string& name) {
   for (const Call& call : graph.calls)
@@ -139,18 +142,78 @@ RANK_TEST(FieldExchange, SharesCountsAndFlagsInOneGather, 2) {
   const std::vector<Field> fields = {field_named(graph, "truncated"),
                                      field_named(graph, "response_lens")};
   for (const Field& field : fields) exchange.holdings().note(field.name, written, lens[0].size());
-  EXPECT_EQ(exchange.shared_bytes(fields), 2 * 2 * 3 * 4);  // ranks, fields, rows, bytes
   TransferCounts counted;
   {
     const TransferWatch watch(&counted);
-    ASSERT_EQ(exchange.share(fields).message(), "");
+    EXPECT_TRUE(exchange.share(fields).ok());
   }
-  const TransferCounts expected = {{{Transfer::kAllGather, "everyone", -1, -1, 48}, 1}};
+  const int64_t bytes = 2 * 2 * 3 * 4;  // ranks, fields, rows
+  const TransferCounts expected = {{{Transfer::kAllGather, "everyone", -1, -1, bytes}, 1}};
   EXPECT_EQ(transfer_differences(expected, counted), "");
   EXPECT_THAT(store.counts("response_lens"), ElementsAre(3, 1, 5, 4, 2));
   EXPECT_TRUE(store.reals("truncated", store.all_rows())
                   ->equal(at::tensor({1., 1., 0., 0., 0.}, at::kFloat)));
   EXPECT_THAT(exchange.moves(fields, {{0, 1}, {0, 1}}, {}), ElementsAre());  // all have all
+}
+
+// What one rank alone has is no room for so much of every rank; a rank that has failed says so.
+RANK_TEST(FieldExchange, SharesRewardsOfFewRanksInASum, 4) {
+  const Graph graph = *make_graph(default_options("grpo"));
+  const auto self = static_cast<int32_t>(world.global_rank());
+  for (const bool fails : {false, true}) {
+    SampleStore store(graph);
+    store.begin(std::vector<StoredSample>(6));
+    FieldExchange exchange(*world.everyone(), store);
+    const std::vector<Field> fields = {field_named(graph, "rewards"), field_named(graph, "kept")};
+    const std::vector<SampleRows> written = {{}, {0, 1, 2, 4, 5}, {3}, {}};
+    for (const Field& field : fields) exchange.holdings().note(field.name, written, store.size());
+    const Rows mine(written[self].begin(), written[self].end());
+    const SaidBeside beside{{self, 7}, !(fails && self == 1)};
+    if (beside.has_values) {
+      const at::Tensor rewards = at::full({std::ssize(mine)}, self == 1 ? -0.0 : NAN, at::kFloat);
+      ASSERT_TRUE(store.put_reals("rewards", mine, rewards).ok());
+      std::vector<int64_t> kept(store.size(), 0);
+      for (const size_t row : mine) kept[row] = row % 2;
+      store.set_counts("kept", kept);
+    }
+    TransferCounts counted;
+    const TransferCounts listed = exchange.listed_share(fields, std::ssize(beside.words));
+    {
+      const TransferWatch watch(&counted);
+      EXPECT_THAT(
+          *exchange.share(fields, beside),
+          ElementsAre(ElementsAre(0, 7), ElementsAre(1, 7), ElementsAre(2, 7), ElementsAre(3, 7)));
+    }
+    const int64_t bytes = 4 * (4 * 2 + 2 * 6);  // words beside, and fields of rows
+    const TransferCounts expected = {{{Transfer::kAllReduce, "everyone", -1, -1, bytes}, 1}};
+    EXPECT_EQ(transfer_differences(expected, counted), "");
+    EXPECT_EQ(listed, expected);
+    if (fails) continue;
+    EXPECT_THAT(store.counts("kept"), ElementsAre(0, 1, 0, 1, 0, 1));
+    const at::Tensor all = *store.reals("rewards", store.all_rows());
+    for (int64_t row = 0; row < 6; ++row) {
+      const float reward = all[row].item<float>();
+      EXPECT_TRUE(row == 3 ? std::isnan(reward) : reward == 0 && std::signbit(reward)) << row;
+    }
+  }
+}
+
+// Numbers of rows on ranks that have them.
+RANK_TEST(FieldExchange, BringsNumbersOfRowsTogether, 3) {
+  SampleStore store(*make_graph(default_options("grpo")));
+  store.begin(std::vector<StoredSample>(5));
+  FieldExchange exchange(*world.everyone(), store);
+  const auto self = static_cast<size_t>(world.global_rank());
+  const std::vector<Rows> said = {{1, 4}, {}, {0, 2}};
+  std::map<size_t, double> mine;
+  for (const size_t row : said[self]) mine[row] = 0.5 + static_cast<double>(row);
+  TransferCounts counted;
+  {
+    const TransferWatch watch(&counted);
+    EXPECT_THAT(*exchange.gather_numbers(said, mine, "scores"),
+                ElementsAre(Pair(0, 0.5), Pair(1, 1.5), Pair(2, 2.5), Pair(4, 4.5)));
+  }
+  EXPECT_EQ(transfer_differences(exchange.listed_numbers(said), counted), "");
 }
 
 }  // namespace

@@ -256,11 +256,12 @@ int64_t SampleStore::bytes() const {
   return static_cast<int64_t>(out);
 }
 
-void SampleStore::set_rewards(const std::map<std::string, std::vector<double>>& by_name) {
-  for (size_t row = 0; row < samples_.size(); ++row) {
-    samples_[row].rewards = Json::object();
-    for (const auto& [name, values] : by_name)
-      samples_[row].rewards[name] = number_or_null(values[row]);
+void SampleStore::set_rewards(const Rows& rows,
+                              const std::map<std::string, std::vector<double>>& by_name) {
+  for (size_t i = 0; i < rows.size(); ++i) {
+    Json rewards = Json::object();
+    for (const auto& [name, values] : by_name) rewards[name] = number_or_null(values[i]);
+    put_rewards(rows[i], std::move(rewards));
   }
 }
 

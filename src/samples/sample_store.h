@@ -118,8 +118,9 @@ class SampleStore {
   // As drawn_json() says it. REQUIRES: it is one.
   void set_drawn(size_t row, const Json& json);
 
-  // Says of all rows what each reward gave, NaN for nothing. REQUIRES: of each, one for each row.
-  void set_rewards(const std::map<std::string, std::vector<double>>& by_name);
+  // Says of these rows what each reward gave, NaN for nothing. REQUIRES: of each, one for each row.
+  void set_rewards(const Rows& rows, const std::map<std::string, std::vector<double>>& by_name);
+  void put_rewards(size_t row, Json rewards) { samples_[row].rewards = std::move(rewards); }
 
   // The real-valued ones among `fields` for some rows, in the form that algorithms take. The
   // lengths are those of the first field per token, else of the responses. On `device`.

@@ -20,6 +20,9 @@ int64_t rows_with_tokens(const SampleStore& store, const std::string& field, con
 // Prompt and response tokens of the rows.
 int64_t row_tokens(const SampleStore& store, const Rows& rows);
 
+// Rows of a step that samples.jsonl shows.
+inline constexpr size_t kShownSamples = 3;
+
 // Texts and numbers of the first rows, for samples.jsonl; texts end before the first of `stops`,
 // `step` counts from 0. "reward" is what training used, "rewards" what each of the list gave,
 // without weights and penalties, "drawn" the tokens by version of

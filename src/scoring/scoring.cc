@@ -250,10 +250,13 @@ void note_rewards(const ScoredSamples& scored, Metrics& metrics) {
   for (const auto& [name, values] : scored.by_name)
     for (const double value : values)
       if (std::isfinite(value)) metrics["reward/" + name + "_mean"].add(value);
-  metrics["reward/timeout"].add(static_cast<double>(scored.timeouts));
-  metrics["reward/error"].add(static_cast<double>(scored.errors));
-  metrics["reward/left_out"].add(
-      static_cast<double>(std::count(scored.kept.begin(), scored.kept.end(), false)));
+}
+
+void note_failures(const RewardFailures& failures, const std::vector<bool>& kept,
+                   Metrics& metrics) {
+  metrics["reward/timeout"].add(static_cast<double>(failures.timeouts));
+  metrics["reward/error"].add(static_cast<double>(failures.errors));
+  metrics["reward/left_out"].add(static_cast<double>(std::count(kept.begin(), kept.end(), false)));
 }
 
 }  // namespace braid::inline scoring

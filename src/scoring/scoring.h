@@ -114,7 +114,13 @@ class Scoring {
 // The mean of squares, by which reward/raw_std is known once the whole step is.
 inline constexpr const char* kRawSquares = "reward/raw_squares";
 
-// reward/*: means of what was found, and failures.
+// Answers of the list that did not come in time, or were errors.
+struct RewardFailures {
+  int64_t timeouts = 0, errors = 0;
+};
+
+// reward/*: means of what was found; and of a whole step, failures and who was left out.
 void note_rewards(const ScoredSamples& scored, Metrics& metrics);
+void note_failures(const RewardFailures& failures, const std::vector<bool>& kept, Metrics& metrics);
 
 }  // namespace braid::inline scoring

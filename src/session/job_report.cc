@@ -53,6 +53,7 @@ RankReport JobReport::own() const {
           static_cast<double>(peak_tensor_bytes(device_)),
           step_.record.repeats,
           stop_signal(),
+          {},
           {}};
 }
 
@@ -75,6 +76,10 @@ Status JobReport::merge(double whole_s, double instruction_s, Json record) {
     step_.record.metrics["memory/micro_tokens_min"].add(static_cast<double>(tokens));
   RankReport mine = own();
   mine.record = std::move(record);
+  const size_t shown = std::min(kShownSamples, step_.store.size());
+  for (size_t row = 0; step_.ranks() > 1 && row < shown; ++row)
+    if (const Json& rewards = step_.store.sample(row).rewards; !rewards.is_null())
+      mine.rewards[cat(row)] = rewards;
   std::vector<RankReport> parts = {mine};
   if (step_.ranks() > 1) {
     BRAID_ASSIGN(const auto texts,
@@ -91,6 +96,8 @@ Status JobReport::merge(double whole_s, double instruction_s, Json record) {
   rank_peaks_.clear();
   rank_records_.clear();
   for (RankReport& part : parts) {
+    for (auto& [row, rewards] : part.rewards)
+      step_.store.put_rewards(std::stoul(row), std::move(rewards));
     rank_records_.push_back(std::move(part.record));
     rank_seconds_.push_back(part.seconds);
     rank_peaks_.push_back(part.peak_bytes);

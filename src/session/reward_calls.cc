@@ -11,7 +11,6 @@
 #include "host/work_section.h"
 #include "plan/make_problem.h"
 #include "samples/step_metrics.h"
-#include "session/rank_report.h"
 
 namespace braid::inline session {
 namespace {
@@ -19,14 +18,17 @@ namespace {
 // Others are of responses that are not learnt from.
 constexpr const char* kLearntRewards = "rewards";
 
-}  // namespace
+// What a rank says of itself in the share of a reward, in this order (words_beside()).
+enum Said : size_t { kFailed, kTimeouts, kErrors };
 
-Status share_values(FieldExchange& exchange, std::map<size_t, double>* by_row) {
-  if (exchange.ranks() == 1) return ok_status();
-  BRAID_ASSIGN(const auto texts, exchange.gather_text(values_text(*by_row), "scores"));
-  for (const std::string& text : texts) BRAID_TRY(add_values(text, by_row));
-  return ok_status();
+// Of a reward call: who is kept.
+const std::string& kept_field(const Call& call) {
+  for (const Field& field : call.writes)
+    if (field.type == FieldType::kCount) return field.name;
+  BRAID_CHECK(false, "call " + call.name + " says who is kept");
 }
+
+}  // namespace
 
 Result<InferredRows> RewardCalls::scored_by_model(const Call& call, SamplePart part) {
   if (!scoring_.reader_of(call.role.value)) return infer_.run_in_step(call, step_.store, part);
@@ -62,12 +64,12 @@ Status RewardCalls::reward(const Call& call) {
     BRAID_ASSIGN(const InferredRows inferred, scored_by_model(call));
     if (step_.rows.leads_replica(id, step_.rank())) scores = by_row(inferred);
   }
-  if (!asks_beside_model(call)) {
-    const std::vector<Rows> asked = step_.rows.scored_by_rank(id, step_.position.step);
-    return step_.talk.until_told(score(call, asked[step_.rank()], scores));
+  if (asks_beside_model(call)) {
+    found_[id].of_model = std::move(scores);
+    return ok_status();
   }
-  found_[id].of_model = std::move(scores);
-  return ok_status();
+  const std::vector<SampleRows> asked = step_.rows.scored_by_rank(id, step_.position.step);
+  return step_.talk.until_told(score(call, rows_of(asked[step_.rank()]), scores));
 }
 
 // `by_row` is the call's own one, others have written fields.
@@ -104,31 +106,53 @@ Status RewardCalls::score(const Call& call, const Rows& rows,
   return scoring_.record(call, found.scored, store, rows, step_.position.step);
 }
 
-Result<ScoredSamples> RewardCalls::merged(const ScoredSamples& mine, const Rows& rows) {
-  if (step_.ranks() == 1) return mine;
-  const bool has = !step_.talk.keeps_failure() && !rows.empty();
-  const std::string text = has ? scored_text(mine, rows) : "";
-  BRAID_ASSIGN(const auto texts, step_.talk.gather_or_fail(text, "rewards"));
-  return merge_scored(texts, step_.store.size());
+// In the store, of the rows that this rank was asked about.
+Status RewardCalls::put(const Call& call, const FoundScores& found) {
+  SampleStore& store = step_.store;
+  const std::vector<float> totals(found.scored.total.begin(), found.scored.total.end());
+  const Field& field = call.writes.front();
+  BRAID_TRY(store.put_reals(field.name, found.rows, at::tensor(totals)));
+  if (field.name == kLearntRewards) store.set_rewards(found.rows, found.scored.by_name);
+  if (step_.ranks() == 1) return ok_status();
+  std::vector<int64_t> kept(store.size(), 0);
+  for (size_t i = 0; i < found.rows.size(); ++i) kept[found.rows[i]] = found.scored.kept[i] ? 1 : 0;
+  store.set_counts(kept_field(call), std::move(kept));
+  return ok_status();
+}
+
+// Fails alike on all ranks where one of them has.
+Result<RewardFailures> RewardCalls::tell(const Exchange& shared, const FoundScores& found) {
+  const Call& call = step_.call(shared.producer);
+  const bool failed = step_.talk.keeps_failure();
+  if (!failed) BRAID_TRY(put(call, found));
+  RewardFailures own{found.scored.timeouts, found.scored.errors};
+  if (step_.ranks() == 1) return own;
+  SaidBeside beside{{}, !failed};
+  for (const int64_t word : {int64_t{failed}, own.timeouts, own.errors})
+    beside.words.push_back(static_cast<int32_t>(word));
+  BRAID_ASSIGN(const auto said, account_.share(shared, step_.position.step, beside));
+  RewardFailures all;
+  bool fails = false;
+  for (const std::vector<int32_t>& rank : said) {
+    fails = fails || rank[kFailed] != 0;
+    all.timeouts += rank[kTimeouts], all.errors += rank[kErrors];
+  }
+  if (fails) BRAID_TRY(step_.talk.gather_or_fail("", "failed rewards").status());
+  return all;
 }
 
 // Samples that have no reward leave the step.
-Status RewardCalls::keep(const Call& call, const ScoredSamples& scored) {
+Status RewardCalls::keep(const Call& call, const std::vector<bool>& kept) {
   SampleStore& store = step_.store;
-  const std::vector<float> rewards(scored.total.begin(), scored.total.end());
-  const Field& field = call.writes.front();
-  BRAID_TRY(store.put_reals(field.name, store.all_rows(), at::tensor(rewards)));
-  if (field.name == kLearntRewards) store.set_rewards(scored.by_name);
   if (step_.ranks() > 1) {
     // Before rows get other numbers: what calls before have made of them.
     const int32_t end = shared_before(step_.program.graph)[step_.id_of(call).value];
     for (int32_t before = 0; before < end; ++before)
       account_.note_written(CallId{before}, step_.position.step);
-    step_.exchange.note_everywhere(field.name);
-    step_.exchange.holdings().retain(scored.kept);
+    step_.exchange.holdings().retain(kept);
   }
-  store.retain(scored.kept);
-  for (auto& [other, pending] : found_) retain(scored.kept, &pending);
+  store.retain(kept);
+  for (auto& [other, pending] : found_) retain(kept, &pending);
   step_.rows.forget();
   step_.talk.note_alike(store.size() == 0);
   if (store.size() == 0)
@@ -138,25 +162,41 @@ Status RewardCalls::keep(const Call& call, const ScoredSamples& scored) {
   return ok_status();
 }
 
-Status RewardCalls::share(const Call& call) {
-  const CallId id = step_.id_of(call);
-  const std::vector<Rows> asked = step_.rows.scored_by_rank(id, step_.position.step);
-  const Rows& mine = asked[step_.rank()];
-  std::map<size_t, double> scores = std::move(found_[id].of_model);
-  const bool beside_model = asks_beside_model(call);
-  if (beside_model) BRAID_TRY(share_values(step_.exchange, &scores));
+// Where the list has not been asked in the call itself.
+Status RewardCalls::score_late(const Exchange& shared) {
+  const Call& call = step_.call(shared.producer);
+  const int64_t step = step_.position.step;
+  std::map<size_t, double> scores = std::move(found_[shared.producer].of_model);
+  if (asks_beside_model(call)) {
+    BRAID_ASSIGN(scores, account_.tell_scores(shared, step, scores));
+  } else if (asks_rewards(step_.config, step_.program.graph)) {
+    return ok_status();
+  }
+  const Rows mine = step_.ranks() == 1 ? step_.store.all_rows() : account_.said_in(shared, step);
   const auto begin = std::chrono::steady_clock::now();
-  if (beside_model || !asks_rewards(step_.config, step_.program.graph))
-    BRAID_TRY(step_.talk.until_told(score(call, mine, scores)));
-  if (beside_model && !mine.empty())
+  BRAID_TRY(step_.talk.until_told(score(call, mine, scores)));
+  if (asks_beside_model(call) && !mine.empty())
     step_.record.seconds[call.name] +=
         std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
-  const FoundScores found = std::exchange(found_[id], {});
-  found_.erase(id);
-  BRAID_ASSIGN(const ScoredSamples scored, merged(found.scored, found.rows));
-  if (step_.rank() == 0 && call.writes.front().name == kLearntRewards)
-    note_rewards(scored, step_.record.metrics);
-  return keep(call, scored);
+  return ok_status();
+}
+
+Status RewardCalls::share(const Exchange& shared) {
+  const Call& call = step_.call(shared.producer);
+  BRAID_TRY(score_late(shared));
+  const FoundScores found = std::exchange(found_[shared.producer], {});
+  found_.erase(shared.producer);
+  BRAID_ASSIGN(const RewardFailures failures, tell(shared, found));
+  std::vector<bool> kept = found.scored.kept;
+  if (step_.ranks() > 1) {
+    const std::vector<int64_t> told = step_.store.counts(kept_field(call));
+    kept.assign(told.begin(), told.end());
+  }
+  if (call.writes.front().name == kLearntRewards) {
+    note_rewards(found.scored, step_.record.metrics);
+    if (step_.rank() == 0) note_failures(failures, kept, step_.record.metrics);
+  }
+  return keep(call, kept);
 }
 
 }  // namespace braid::inline session

@@ -1,5 +1,7 @@
-// What the samples of a step are worth: the calls of reward models, the list of rewards, and the
-// point at which all ranks come to know both. Not thread-safe.
+// What the samples of a step are worth: the calls of reward models, the list of rewards, which
+// ranks ask about the samples that they have generated, and the point at which all ranks come to
+// know what training uses of both. What is reported each rank notes of its own samples. Not
+// thread-safe.
 #pragma once
 
 #include <map>
@@ -24,8 +26,8 @@ class RewardCalls {
   Status infer(const Call& call, SamplePart part);
   // A reward call: what its model gives, and the list of rewards where nobody has to be waited for.
   Status reward(const Call& call);
-  // What one rank or several found becomes everyone's: rewards, and who is dropped.
-  Status share(const Call& call);
+  // What ranks found of their samples becomes everyone's: rewards, and who is dropped.
+  Status share(const Exchange& shared);
   // Leaves what a failed step found.
   void abandon() { found_.clear(); }
 
@@ -38,8 +40,10 @@ class RewardCalls {
   Result<ModelScores> model_scores(const Call& call, const Rows& rows,
                                    const std::map<size_t, double>& by_row) const;
   Status score(const Call& call, const Rows& rows, const std::map<size_t, double>& scores);
-  Result<ScoredSamples> merged(const ScoredSamples& mine, const Rows& rows);
-  Status keep(const Call& call, const ScoredSamples& scored);
+  Status score_late(const Exchange& shared);
+  Status put(const Call& call, const FoundScores& found);
+  Result<RewardFailures> tell(const Exchange& shared, const FoundScores& found);
+  Status keep(const Call& call, const std::vector<bool>& kept);
 
   const StepContext& step_;
   InferCalls& infer_;
@@ -48,8 +52,5 @@ class RewardCalls {
   Scoring& scoring_;
   std::map<CallId, FoundScores> found_;  // by reward call of the step, until it is shared
 };
-
-// All scores of samples by row, on every rank.
-Status share_values(FieldExchange& exchange, std::map<size_t, double>* by_row);
 
 }  // namespace braid::inline session

@@ -6,6 +6,7 @@
 #include <thread>
 #include <utility>
 
+#include "base/ceil_div.h"
 #include "base/log.h"
 #include "base/text.h"
 #include "base/units.h"
@@ -18,6 +19,7 @@
 #include "identity/fingerprint.h"
 #include "inputs/reward_columns.h"
 #include "plan/make_problem.h"
+#include "program/exchange.h"
 #include "samples/step_metrics.h"
 #include "session/check_models.h"
 #include "weights/check_tokenizers.h"
@@ -70,6 +72,19 @@ Status set_memory_limit(const Config& config) {
             config.device, "; remove it"));
   set_tensor_memory_limit(static_cast<int64_t>(gib * kGib));
   return ok_status();
+}
+
+// The ranks that ask the list of rewards share its workers.
+std::vector<RewardConfig> rewards_of_rank(const Config& config, const Program& program) {
+  std::vector<RewardConfig> out = config.reward;
+  int64_t ranks = 1;
+  for (size_t i = 0; i < program.calls.size() && !program.rewards_together; ++i) {
+    if (program.graph.calls[i].kind != CallKind::kReward) continue;
+    const CallId beside = asked_beside(program.graph, CallId{static_cast<int32_t>(i)});
+    ranks = std::max<int64_t>(ranks, program.calls[beside.value].strategy.dp);
+  }
+  for (RewardConfig& entry : out) entry.workers = ceil_div(entry.workers, ranks);
+  return out;
 }
 
 Result<std::unique_ptr<Evaluator>> make_evaluator(const Config& config, const Graph& graph,
@@ -148,7 +163,7 @@ Result<std::unique_ptr<Session>> Session::create(const Config& config, const Pro
     return invalid_input(
         "reward: the list is empty; an algorithm that generates needs at least one reward");
   if (asks) {
-    BRAID_ASSIGN(loaded.rewards, make_rewards(config.reward));
+    BRAID_ASSIGN(loaded.rewards, make_rewards(rewards_of_rank(config, program)));
     BRAID_TRY(check_columns(loaded.rewards, config.reward, loaded.data.data));
   }
   if (needs_rewards(config, graph)) {
@@ -341,9 +356,9 @@ Status Session::share(int32_t entry) {
   if (call.carried_steps > 0) BRAID_TRY(carried_->settle());
   FieldAccount& account = account_of(call);
   account.note_shared(entry, position_.step);
-  if (call.kind == CallKind::kReward) return rewards_.share(call);
+  if (call.kind == CallKind::kReward) return rewards_.share(shared);
   if (call.kind == CallKind::kCompute) return share_algo_state(shared.producer);
-  BRAID_TRY(account.share(shared, position_.step));
+  BRAID_TRY(account.share(shared, position_.step).status());
   note_predictions(call);
   return ok_status();
 }

@@ -451,7 +451,7 @@ TEST(SampleStore, WhatEachRewardGaveIsKeptWithItsSample) {
   SampleStore store(*make_graph(default_options("grpo")));
   store.begin({{SampleId{4}, GroupId{0}, "", {}, {}}, {SampleId{5}, GroupId{0}, "", {}, {}}});
   EXPECT_TRUE(parse_sample(sample_json(store.sample(1)))->rewards.is_null());
-  store.set_rewards({{"a", {0.5, 2}}, {"b", {1, std::nan("")}}});
+  store.set_rewards(store.all_rows(), {{"a", {0.5, 2}}, {"b", {1, std::nan("")}}});
   store.retain({false, true});
   const Json parts = {{"a", 2}, {"b", nullptr}};
   EXPECT_EQ(parse_sample(sample_json(store.sample(0)))->rewards, parts);

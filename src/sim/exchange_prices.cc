@@ -48,14 +48,16 @@ class Walk {
     return out;
   }
 
-  // Bytes of a share: each of its fields of each sample.
+  // Bytes of a share: each of its fields of each sample, and what else ranks say in it.
   double shared_bytes(const Exchange& entry) {
-    int64_t bytes = 0;
+    const Call& call = program_.graph.calls[entry.producer.value];
+    int64_t numbers = std::ssize(program_.ranks) * words_beside(call);
+    if (tells_scores(call)) numbers += std::ssize(lengths_.prompt);
     for (const std::string& name : entry.fields) {
-      const std::vector<int64_t> numbers = sizes(name);
-      bytes += std::accumulate(numbers.begin(), numbers.end(), int64_t{0}) * kNumberBytes;
+      const std::vector<int64_t> of_field = sizes(name);
+      numbers += std::accumulate(of_field.begin(), of_field.end(), int64_t{0});
     }
-    return static_cast<double>(bytes);
+    return static_cast<double>(numbers * kNumberBytes);
   }
 
  private:

@@ -129,6 +129,8 @@ void StepPrices::take_hand_over() {
     work.options.kv_budget_tokens = cache_budget(id, replica, work.requests);
   }
   handed_ = hand_over_of(replicas, program_.scoring);
+  for (const SamplePart part : {SamplePart::kEarly, SamplePart::kLate, SamplePart::kAll})
+    generated_[part] = generated_rows(handed_->handed, part);
 }
 
 void StepPrices::partition_calls() {
@@ -154,14 +156,23 @@ const Partition& StepPrices::partition(CallId call, SamplePart part) const {
   return part == SamplePart::kEarly ? parts.early : parts.late;
 }
 
+// By data-parallel rank.
+const std::vector<SampleRows>& StepPrices::owned(CallId id, SamplePart part) const {
+  const bool handed = handed_ && id == program_.scoring.generate;
+  return handed ? generated_.at(part) : partition(id, part).owned;
+}
+
 std::vector<SampleRows> StepPrices::worked_on(CallId id, SamplePart part) const {
-  const Call& call = program_.graph.calls[id.value];
   const int64_t samples = program_.calls[id.value].samples;
-  if (!uses_model(call)) return rows_by_rank(program_, id, samples, nullptr);
-  const bool handed = call.kind == CallKind::kGenerate && handed_;
-  if (!handed) return rows_by_rank(program_, id, samples, &partition(id, part));
-  const Partition drawn{{}, generated_rows(handed_->handed, part)};
-  return rows_by_rank(program_, id, samples, &drawn);
+  return rows_by_rank(program_, id, samples, owned(id, part));
+}
+
+std::vector<SampleRows> StepPrices::scored(CallId id) const {
+  if (program_.graph.calls[id.value].kind != CallKind::kReward) return {};
+  std::vector<int64_t> groups;
+  for (const PartitionSample& sample : samples(id)) groups.push_back(sample.group.value);
+  return scored_by_rank(program_, id, groups,
+                        owned(asked_beside(program_.graph, id), SamplePart::kAll));
 }
 
 // Rows of a call with fewer samples (groups that are dropped) as samples of the step.
@@ -174,12 +185,15 @@ std::vector<SampleRows> StepPrices::in_step(CallId id, std::vector<SampleRows> r
 }
 
 std::vector<SampleRows> StepPrices::written_rows(CallId id, SamplePart part) const {
-  return in_step(id, written_by_rank(program_, id, worked_on(id, part)));
+  return in_step(id, written_by_rank(program_, id, worked_on(id, part), scored(id)));
 }
 
 std::vector<SampleRows> StepPrices::read_rows(CallId id, SamplePart part) const {
-  const int64_t samples = program_.calls[id.value].samples;
-  return in_step(id, read_by_rank(program_, id, samples, worked_on(id, part)));
+  return in_step(id, read_by_rank(program_, id, worked_on(id, part), scored(id)));
+}
+
+std::vector<SampleRows> StepPrices::told_rows(CallId id) const {
+  return in_step(id, on_heads(program_, id, owned(id, SamplePart::kAll)));
 }
 
 double StepPrices::hand_over_s() const {

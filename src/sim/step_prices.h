@@ -80,6 +80,8 @@ class StepPrices {
   // rank has, and those that it needs of what the call reads.
   std::vector<SampleRows> written_rows(CallId call, SamplePart part) const;
   std::vector<SampleRows> read_rows(CallId call, SamplePart part) const;
+  // Of a reward call that uses a model: those about which a rank says what that gave.
+  std::vector<SampleRows> told_rows(CallId call) const;
   // What an entry of the program's exchanges takes on a rank.
   const ExchangePrice& exchange(int32_t entry, DeviceId rank) const {
     return exchanges_[entry][rank.value];
@@ -128,7 +130,9 @@ class StepPrices {
   void partition_generations();
   BatchOptions engine_options(CallId generate) const;
   void take_hand_over();
+  const std::vector<SampleRows>& owned(CallId call, SamplePart part) const;
   std::vector<SampleRows> worked_on(CallId call, SamplePart part) const;
+  std::vector<SampleRows> scored(CallId call) const;
   std::vector<SampleRows> in_step(CallId call, std::vector<SampleRows> rows) const;
   double share_s(double bytes) const;
 
@@ -142,9 +146,10 @@ class StepPrices {
   std::vector<int64_t> predicted_;              // by sample; empty: nothing is
   std::map<CallId, PartitionParts> parts_;      // of those that run in parts
   std::optional<PricedHandOver> handed_;
-  std::vector<std::vector<ExchangePrice>> exchanges_;  // [entry][rank]
-  std::vector<Efficiency> efficiencies_;               // by device
-  std::vector<MemoryUse> base_;                        // by device
+  std::map<SamplePart, std::vector<SampleRows>> generated_;  // of a generation that is handed over
+  std::vector<std::vector<ExchangePrice>> exchanges_;        // [entry][rank]
+  std::vector<Efficiency> efficiencies_;                     // by device
+  std::vector<MemoryUse> base_;                              // by device
 };
 
 // The copy that a device has when a reallocation has ended; -1 where it only gives.

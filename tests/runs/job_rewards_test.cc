@@ -153,6 +153,71 @@ TEST_F(JobRewards, RewardModelsScoreInLayoutsOfTheirOwnAsInOneProcess) {
   EXPECT_EQ(steps, 2);
 }
 
+// A function that scores sample by sample, asked about by each rank that has generated some.
+std::string reward_file(const std::string& path, const std::string& fails) {
+  EXPECT_TRUE(write_file_atomic(path, cat("import os\n"
+                                          "def compute_score(data_source, solution_str, "
+                                          "ground_truth, extra_info):\n    if ",
+                                          fails,
+                                          ": raise ValueError('no answer')\n"
+                                          "    return {'score': len(solution_str) / 3, 'odd': "
+                                          "len(solution_str) % 2}\n"))
+                  .ok());
+  return cat("{type: python, name: length, path: ", path,
+             ", function: compute_score, signature: verl");
+}
+
+// Groups of three over ranks that generate four samples each: what is dropped, the metrics of each
+// reward and what samples.jsonl shows are those of one process, whether one rank is asked or all.
+TEST_F(JobRewards, RanksAskAboutTheGroupsThatTheyGenerated) {
+  ASSERT_TRUE(make_folder(path("")).ok());
+  const std::string python = reward_file(path("drops.py"), "len(solution_str) % 4 == 0");
+  const auto options = [&](const std::string& batch) {
+    return std::vector<std::string>{"train.total_steps=2",
+                                    "rollout.prompts_per_step=5",
+                                    "rollout.samples_per_prompt=3",
+                                    "train.minibatches=1",
+                                    "log.samples_every=1",
+                                    "reward_total.clip=1.5",
+                                    cat("reward=[", python, batch, ", on_error: drop}, ",
+                                        "{type: rule, rule: digit_share, weight: 0.5}]")};
+  };
+  std::vector<LayoutCase> layouts = {
+      {"asked-dp4", "grpo", "1x4", everywhere("grpo", "dp: 4", "dp: 4")},
+      {"asked-tp2", "grpo", "1x4", everywhere("grpo", "dp: 2, tp: 2", "dp: 4"), true}};
+  for (const LayoutCase& layout : layouts) {
+    if (layout.full && !full_tier()) continue;
+    expect_same_run_under(layout, "asked", options(""));
+    if (HasFailure()) return;
+    const auto one = read_rows(path("one-asked/samples.jsonl"));
+    EXPECT_EQ(one.size(), 6U);
+    EXPECT_EQ(one, read_rows(path(cat("asked-", layout.name, "/samples.jsonl"))));
+  }
+  double dropped = 0;
+  for (const Json& row : metrics("one-asked")) dropped += row["reward/error"].get<double>();
+  EXPECT_GT(dropped, 0);
+}
+
+// What fails on one rank alone all know of: its samples are dropped, or the job ends.
+TEST_F(JobRewards, ARewardFailsOnOneRank) {
+  ASSERT_TRUE(make_folder(path("")).ok());
+  const std::string python = reward_file(path("fails.py"), "os.environ['RANK'] == '1'");
+  const auto job = [&](const std::string& name, const std::string& on_error) {
+    return job_command(name, "grpo",
+                       {"train.total_steps=1", "parallel={dp: 2}", "checkpoint.every_steps=1",
+                        cat("reward=[", python, ", on_error: ", on_error, "}]")});
+  };
+  finish(job("fails-drop", "drop"));
+  const Json row = metrics("fails-drop").back();
+  EXPECT_EQ(row["reward/error"], 4);
+  EXPECT_EQ(row["reward/left_out"], 4);
+  EXPECT_EQ(row["policy/kept_samples"], 4);
+  const CommandOutcome stopped = shell("", job("fails-stop", "stop"));
+  EXPECT_EQ(stopped.exit_code, 1) << stopped.output;
+  EXPECT_THAT(stopped.output, testing::HasSubstr("rank 1: reward 'length', sample"));
+  EXPECT_THAT(stopped.output, testing::HasSubstr("no answer"));
+}
+
 // On other ranks than those that generate and train, in groups of their own.
 TEST_F(JobRewards, ARewardModelHasRanksOfItsOwn) {
   if (!full_tier()) GTEST_SKIP() << "full tier";

@@ -109,7 +109,7 @@ Status train_step(const Run& run, MetricsLog& log, MetricsRow& row, bool& saved)
   if (const Json record = session.step_record(); !record.is_null())
     BRAID_TRY(log.write_ranks(record));
   if (config.log.samples_every > 0 && step % config.log.samples_every == 0) {
-    BRAID_ASSIGN(const std::vector<Json> samples, session.sample_rows(3));
+    BRAID_ASSIGN(const std::vector<Json> samples, session.sample_rows(kShownSamples));
     for (const Json& sample : samples) BRAID_TRY(log.write_sample(sample));
   }
   const double begin_s = now_s();

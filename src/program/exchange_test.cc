@@ -1,0 +1,79 @@
+// Which ranks ask the rewards of which samples.
+#include "program/exchange.h"
+
+#include <gmock/gmock.h>
+
+#include "plan/test_problem.h"
+#include "plan/validate.h"
+#include "program/placement.h"
+
+namespace braid::inline program {
+namespace {
+
+using testing::ElementsAre;
+using testing::IsEmpty;
+
+// Four devices in replicas of two; the problem's rewards are of the list alone, or PPO's model's.
+Program program_for(const char* algorithm, bool together = false) {
+  TestProblem test;
+  test.algorithm = algorithm, test.devices = 4;
+  PlanningProblem problem = make_test_problem(test);
+  problem.rewards_together = together;
+  return *compile(uniform_plan(problem, 2, 2, 1), problem);
+}
+
+CallId id_of(const Program& program, const std::string& name) {
+  const Call* call = find_call(program.graph, name);
+  return CallId{static_cast<int32_t>(call - program.graph.calls.data())};
+}
+
+const std::vector<int64_t> kGroups = {7, 7, 7, 9, 9, 4, 4, 4};
+
+TEST(ScoredByRank, AGroupIsWhereItsFirstSampleWasGenerated) {
+  const Program program = program_for("grpo");
+  const CallId reward = id_of(program, "reward"), generate = id_of(program, "generate");
+  EXPECT_EQ(asked_beside(program.graph, reward), generate);
+  const CallPlacement& where = program.calls[generate.value];
+  const int first = head_of(where, 0).value, second = head_of(where, 1).value;
+  EXPECT_THAT(program.calls[reward.value].mesh.devices,
+              ElementsAre(DeviceId{first}, DeviceId{second}));
+  auto scored = scored_by_rank(program, reward, kGroups, {{0, 1, 2, 3}, {4, 5, 6, 7}});
+  EXPECT_THAT(scored[first], ElementsAre(0, 1, 2, 3, 4));
+  EXPECT_THAT(scored[second], ElementsAre(5, 6, 7));
+  scored = scored_by_rank(program, reward, kGroups, {{6, 5, 7, 4}, {0, 3, 2, 1}});
+  EXPECT_THAT(scored[first], ElementsAre(5, 6, 7));
+  EXPECT_THAT(scored[second], ElementsAre(0, 1, 2, 3, 4));
+  EXPECT_THAT(scored_by_rank(program, reward, kGroups, {{}, {0, 1, 2, 3, 4, 5, 6, 7}})[first],
+              IsEmpty());
+  // A reward reads what it is asked about, and has the results of that.
+  const auto all = rows_by_rank(program, reward, std::ssize(kGroups), {});
+  EXPECT_EQ(read_by_rank(program, reward, all, scored), scored);
+  EXPECT_EQ(written_by_rank(program, reward, all, scored), scored);
+}
+
+TEST(ScoredByRank, OneRankHasAllWhereTheListComparesAStep) {
+  const Program program = program_for("grpo", true);
+  const auto scored =
+      scored_by_rank(program, id_of(program, "reward"), kGroups, {{0, 1, 2, 3}, {4, 5, 6, 7}});
+  EXPECT_THAT(scored,
+              ElementsAre(ElementsAre(0, 1, 2, 3, 4, 5, 6, 7), IsEmpty(), IsEmpty(), IsEmpty()));
+  EXPECT_NE(plan_hash(program, ""), plan_hash(program_for("grpo"), ""));
+}
+
+// The ranks of a reward's own model ask the list, and read what both need.
+TEST(ScoredByRank, AModelsRanksAskBesideIt) {
+  const Program program = program_for("ppo");
+  const CallId reward = id_of(program, "reward");
+  EXPECT_EQ(asked_beside(program.graph, reward), reward);
+  EXPECT_TRUE(tells_scores(program.graph.calls[reward.value]));
+  const std::vector<SampleRows> owned = {{0, 2, 4, 6}, {1, 3, 5, 7}};
+  const int second = head_of(program.calls[reward.value], 1).value;
+  const auto scored = scored_by_rank(program, reward, kGroups, owned);
+  EXPECT_THAT(scored[second], ElementsAre(3, 4, 5, 6, 7));
+  const auto rows = rows_by_rank(program, reward, std::ssize(kGroups), owned);
+  EXPECT_THAT(read_by_rank(program, reward, rows, scored)[second], ElementsAre(1, 3, 4, 5, 6, 7));
+  EXPECT_EQ(on_heads(program, reward, owned)[second], owned[1]);
+}
+
+}  // namespace
+}  // namespace braid::inline program
