@@ -118,7 +118,8 @@ Status EmulatedFields::share_values(const Exchange& shared) {
   for (const std::string& name : shared.fields) before[name] = store_.counts(name);
   if (tells_scores(program_.graph.calls[shared.producer.value])) {
     std::map<size_t, double> mine;
-    for (const int32_t row : prices_.told_rows(shared.producer)[exchange_.rank()]) mine[row] = 0;
+    const std::vector<SampleRows> told = prices_.told_rows(shared.producer);
+    for (const int32_t row : told[exchange_.rank()]) mine[row] = 0;
     BRAID_TRY(account_.tell_scores(shared, 0, mine).status());
   }
   BRAID_TRY(account_.share(shared, 0).status());

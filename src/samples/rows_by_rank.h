@@ -19,7 +19,7 @@ class RowsByRank {
   virtual std::vector<SampleRows> written_by_rank(CallId call, int64_t step, SamplePart part) = 0;
   // Likewise the rows that it must have of what the call reads.
   virtual std::vector<SampleRows> read_by_rank(CallId call, int64_t step, SamplePart part) = 0;
-  // Of a reward call that uses a model: the rows about which each rank says what that gave.
+  // Of a call that passes samples: the rows about which each rank says what its model gave.
   virtual std::vector<SampleRows> told_by_rank(CallId call, int64_t step) = 0;
 };
 

@@ -6,7 +6,6 @@
 #include "plan/make_problem.h"
 #include "scoring/evaluate.h"
 #include "scoring/score_samples.h"
-#include "session/reward_calls.h"
 #include "weights/roles.h"
 
 namespace braid::inline session {
@@ -112,7 +111,11 @@ Result<std::vector<double>> JobEvaluation::scores_by(const Call& call,
   }
   std::map<size_t, double> by_number = by_row(found);
   if (!rows.leads_replica(id, step_.rank())) by_number.clear();
-  BRAID_TRY(share_values(step_.exchange, &by_number));
+  if (step_.ranks() > 1) {
+    std::vector<Rows> said;
+    for (const SampleRows& each : rows.told_by_rank(id, 0)) said.push_back(rows_of(each));
+    BRAID_ASSIGN(by_number, step_.exchange.gather_numbers(said, by_number, "scores"));
+  }
   std::vector<double> values;
   for (size_t number = 0; number < samples.size(); ++number) values.push_back(by_number.at(number));
   return values;

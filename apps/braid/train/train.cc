@@ -25,6 +25,7 @@
 #include "run/idle_watch.h"
 #include "run/kernel_choices.h"
 #include "run/run_keeper.h"
+#include "samples/step_metrics.h"
 #include "session/check_models.h"
 #include "session/session.h"
 
