@@ -9,6 +9,8 @@ namespace braid::inline comm {
 namespace {
 
 bool audits = false;
+StepAudit* open_step = nullptr;
+int accounted_scopes = 0;
 
 }  // namespace
 
@@ -32,6 +34,31 @@ std::string transfer_differences(const TransferCounts& listed, const TransferCou
   return out;
 }
 
+StepAudit::StepAudit() {
+  if (!audits) return;
+  open_step = this;
+  watch_.emplace(&sent_);
+}
+StepAudit::~StepAudit() {
+  if (open_step == this) open_step = nullptr;
+}
+
+void StepAudit::settle(const std::string& what) {
+  const std::string apart = transfer_differences(accounted_, sent_);
+  BRAID_CHECK(apart.empty(), cat(what, " sends what is in no list: ", apart));
+}
+
+AccountedFor::AccountedFor() {
+  if (accounted_scopes++ == 0 && open_step != nullptr) watch_.emplace(&open_step->accounted_);
+}
+AccountedFor::~AccountedFor() { --accounted_scopes; }
+
+TransferAudit TransferAudit::forgotten() {
+  TransferAudit out;
+  out.forgotten_ = true;
+  return out;
+}
+
 TransferAudit TransferAudit::begin() {
   TransferAudit out;
   out.on_ = audits;
@@ -51,6 +78,18 @@ void TransferAudit::settle(const std::string& what) {
   BRAID_CHECK(apart.empty(), cat(what, " sends other than its list says: ", apart));
   expected_.clear();
   counted_.clear();
+}
+
+Status audited(const std::string& what, const std::function<TransferCounts()>& listed,
+               const std::function<Status()>& run) {
+  TransferAudit audit = TransferAudit::begin();
+  if (audit.on()) audit.expect(listed());
+  {
+    const TransferAudit::Counting counting(audit);
+    BRAID_TRY(run());
+  }
+  audit.settle(what);
+  return ok_status();
 }
 
 }  // namespace braid::inline comm

@@ -34,5 +34,38 @@ TEST(TransferAudit, EndsWhatSendsOtherThanItsList) {
   EXPECT_DEATH(audit.settle("a message"), "0 x send of 8 B in .*, listed 1; 1 x send of 12 B");
 }
 
+// What an audit counts, also one that compares nothing, and what ranks say to each other.
+TEST(StepAudit, EndsWhatSendsBesideAudits) {
+  check_transfers();
+  {
+    StepAudit step;
+    TransferAudit audit = TransferAudit::begin(), forgotten = TransferAudit::forgotten();
+    audit.expect(kMessage);
+    {
+      const TransferAudit::Counting counting(audit);
+      const RanksTalk within;
+      TransferWatch::note(kMessage);
+    }
+    audit.settle("a message");
+    const auto send = [](TransferAudit& of) {
+      const TransferAudit::Counting counting(of);
+      TransferWatch::note(kMessage);
+    };
+    send(forgotten);
+    forgotten.settle("what nobody compares");
+    {
+      const RanksTalk talk;
+      TransferWatch::note(kShorter);
+    }
+    step.settle("a step");
+    TransferWatch::note(kShorter);
+    EXPECT_DEATH(step.settle("a step"),
+                 "a step sends what is in no list: 2 x send of 8 B .*, "
+                 "listed 1");
+  }
+  StepAudit next;
+  next.settle("another step");
+}
+
 }  // namespace
 }  // namespace braid::inline comm

@@ -110,6 +110,21 @@ RANK_TEST(Emulate, SlicesOfSeveralRuns, 4) {
   expect_alike(world, emulated(world, plan, problem, {.time_scale = kFast}));
 }
 
+// Slices that come together where a role is followed.
+RANK_TEST(Emulate, SlicesThatAreFollowed, 4) {
+  PlanningProblem problem = rl_problem("grpo", 4);
+  problem.graph = with_moving_reference(problem.graph, 1);
+  ExecutionPlan plan = uniform_plan(problem, 4, 1, 1);
+  Strategy sliced = pipeline(2, 1, 2, 4);
+  sliced.zero_stage = 3;
+  set_update(&plan, "update_actor", sliced);
+  sliced = pipeline(4, 1, 1, 1);
+  sliced.zero_stage = 3, sliced.zero_ranks = 2;
+  set_update(&plan, "ref_logprob", sliced);
+  set_update(&plan, "old_logprob", sliced);
+  expect_alike(world, emulated(world, plan, problem, {.time_scale = kFast}));
+}
+
 RANK_TEST(Emulate, FusedUpdates, 4) {
   const PlanningProblem problem = rl_problem("ppo", 4);
   ExecutionPlan plan = uniform_plan(problem, 4, 1, 1);

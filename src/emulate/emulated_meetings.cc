@@ -42,7 +42,8 @@ void EmulatedRank::add_fields() {
       lanes_.add(kFieldsInOrder, [this, index] { return hand_over(index); });
       add_moved_samples(index);
     } else if (fetches) {
-      note_meeting(prices_.host_call_s(list()[i].call, work_.rank), 1);
+      if (first_fetch_ < 0) first_fetch_ = index;
+      note_meeting(prices_.told_s(list()[i].call), 1);
       lanes_.add(kFieldsInOrder, [this, index] { return end_fetch(index); });
     }
   }
@@ -73,9 +74,9 @@ Result<int64_t> EmulatedRank::come_to(int32_t index) const {
 // What moves at the begin of a step waits for the first one.
 Status EmulatedRank::end_fetch(int32_t index) {
   BRAID_ASSIGN(const int64_t here, come_to(index));
-  BRAID_ASSIGN(const int64_t fetched,
-               meet_all(here, kFetches - list()[index].call.value, "the end of a fetch"));
-  if (!std::exchange(has_fetched_, true)) fetched_.set(0, fetched);
+  const CallId fetch = list()[index].call;
+  BRAID_ASSIGN(const int64_t ready, meet_all(here, kFetches - fetch.value, "the end of a fetch"));
+  fetched_.set(index, ready + clock_.length_ns(prices_.told_s(fetch)));
   return ok_status();
 }
 
@@ -153,17 +154,21 @@ void EmulatedRank::add_moved_sample(int32_t index, size_t number) {
   side.sends = move.from == position_in(where, work_.rank).dp_rank;
   side.peer = counterpart(where, work_.rank, side.sends ? move.to : move.from);
   side.channel = stage_channel(generate, Channel::kNone);
-  side.bytes = prices_.moved_bytes(number);
-  side.what = side.order = kHandOverOrder + static_cast<int64_t>(number);
   side.event.kind = EventKind::kExchange;
   side.event.call = generate, side.event.instruction = index;
   side.name = cat("sample ", move.row, " of replica ", move.from);
-  add_lane_task(side, [this, number, side] {
-    BRAID_ASSIGN(const int64_t ready, handed_over_.wait(0));
-    BRAID_ASSIGN(const int64_t end_ns, transfer(side, ready));
-    moved_.set(number, end_ns);
-    return ok_status();
-  });
+  const std::vector<double> messages = prices_.moved_messages(number);
+  for (size_t i = 0; i < messages.size(); ++i) {
+    const size_t at = number * kMessagesOfSample + i;
+    side.bytes = messages[i];
+    side.what = side.order = kHandOverOrder + static_cast<int64_t>(at);
+    add_lane_task(side, [this, at, side] {
+      BRAID_ASSIGN(const int64_t ready, handed_over_.wait(0));
+      BRAID_ASSIGN(const int64_t end_ns, transfer(side, ready));
+      moved_.set(at, end_ns);
+      return ok_status();
+    });
+  }
 }
 
 // When this rank has what it goes on with.
@@ -174,8 +179,10 @@ Result<int64_t> EmulatedRank::hand_over_end() const {
   const int own = position_in(where, work_.rank).dp_rank;
   for (size_t i = 0; own >= 0 && i < moves.size(); ++i) {
     if (moves[i].to != own) continue;
-    BRAID_ASSIGN(const int64_t arrived, moved_.wait(i));
-    end = std::max(end, arrived);
+    for (size_t message = 0; message < prices_.moved_messages(i).size(); ++message) {
+      BRAID_ASSIGN(const int64_t arrived, moved_.wait(i * kMessagesOfSample + message));
+      end = std::max(end, arrived);
+    }
   }
   return end;
 }

@@ -52,6 +52,7 @@ Status EmulatedRank::prepare() {
                             first_channel + static_cast<int32_t>(channels_.size()));
   }
   add_fields();
+  note_gathers();
   for (size_t i = 0; i < list().size(); ++i) {
     const auto index = static_cast<int32_t>(i);
     if (list()[i].kind == OpKind::kReallocate) add_reallocation(index);
@@ -76,7 +77,7 @@ Result<int64_t> EmulatedRank::end_of(int32_t instruction) const {
 
 // What moves at the begin of a step waits for the step's data, as in the simulator.
 Result<int64_t> EmulatedRank::messages_ready(int32_t instruction) const {
-  BRAID_ASSIGN(const int64_t fetched, fetched_.wait(0));
+  BRAID_ASSIGN(const int64_t fetched, fetched_.wait(first_fetch_));
   BRAID_ASSIGN(const int64_t ready, latest(list()[instruction].after));
   return std::max(fetched, ready);
 }

@@ -50,9 +50,10 @@ EmulatedRank::EmulatedRank(const Program& program, const PlanningProblem& proble
       begun_exchanges_(program.ranks[work_.rank.value].instructions.size()),
       arrivals_(program.ranks[work_.rank.value].instructions.size()),
       begun_moves_(program.ranks[work_.rank.value].instructions.size()),
-      fetched_(1),
+      fetched_(program.ranks[work_.rank.value].instructions.size()),
       handed_over_(1),
-      moved_(prices.handed() == nullptr ? 0 : prices.handed()->handed.moves.size()),
+      moved_(prices.handed() == nullptr ? 0
+                                        : kMessagesOfSample * prices.handed()->handed.moves.size()),
       lanes_([this](const Status& failure) { fail(failure); }) {}
 
 void EmulatedRank::fail(const Status& failure) {
@@ -169,12 +170,17 @@ Status EmulatedRank::execute(const Instruction& instruction) {
 Status EmulatedRank::run_call(const CallPart& at) {
   BRAID_TRY(enter_call(at, instruction_));
   if (EmulatedCall* const work = open_work(at); work == nullptr) {
+    BRAID_TRY(gather_followed(at.first));
     compute_until(device_ns_ + compute_length(prices_.host_call_s(at.first, work_.rank)));
   } else {
     for (size_t i = 0; i < work->ops.ops.size(); ++i)
       BRAID_TRY(run_op(work, static_cast<int32_t>(i)));
   }
-  if (call(at.first).kind == CallKind::kFetch) came_.set(instruction_, device_ns_);
+  if (call(at.first).kind == CallKind::kFetch) {
+    came_.set(instruction_, device_ns_);  // in the lane of what all ranks do together
+    BRAID_ASSIGN(const int64_t told, fetched_.wait(instruction_));
+    compute_until(told);
+  }
   leave_call(at);
   return ok_status();
 }
@@ -319,28 +325,36 @@ Result<int64_t> EmulatedRank::meet_inside(const EmulatedCall& work, const Expans
 Status EmulatedRank::run_collective(EmulatedCall* work, int32_t index, int64_t ready_ns) {
   const Op& op = work->ops.ops[index];
   const OpGroup& who = work->ops.groups[op.group];
-  Communicator* const group = work->groups.of(who.kind);
   const int64_t length = clock_.length_ns(work->seconds[index]);
-  StandIn mine{ready_ns, identity(*work, op, static_cast<int64_t>(who.kind)), length, -1};
-  const bool on_links = group != nullptr && among_copies(who.kind) && length > 0;
-  if (on_links && group->index() == 0) {
-    BRAID_ASSIGN(mine.slot,
-                 fabric_.open({static_cast<int32_t>(who.members.size()), length, int64_t{1} << 40,
-                               group_ports(problem_.cluster, who.members)}));
-  }
-  std::vector<StandIn> all;
-  BRAID_ASSIGN(const int64_t ready, meet(group, op.kind, mine, op_kind_name(op.kind), &all));
-  Fabric::Span span{ready, ready + (all.empty() ? length : all[0].length_ns)};
-  if (on_links) {
-    BRAID_ASSIGN(span, fabric_.pass(static_cast<int32_t>(all[0].slot), ready_ns));
-  }
-  compute_until(span.end_ns);
-  if (on_links) fabric_.leave(static_cast<int32_t>(all[0].slot));
+  const StandIn mine{ready_ns, identity(*work, op, static_cast<int64_t>(who.kind)), length, -1};
+  std::vector<int32_t> ports;
+  if (among_copies(who.kind) && length > 0) ports = group_ports(problem_.cluster, who.members);
+  BRAID_ASSIGN(const Fabric::Span span,
+               pass_together(work->groups.of(who.kind), op.kind, mine, ports));
   if (!moves_numbers(op.kind)) return ok_status();
   TraceEvent event;
   event.kind = EventKind::kReduce, event.call = work->id;
   record(event, span.begin_ns, span.end_ns);
   return ok_status();
+}
+
+// A collective that this device waits for: when all have come, and these ports are free.
+Result<Fabric::Span> EmulatedRank::pass_together(Communicator* group, OpKind kind, StandIn mine,
+                                                 const std::vector<int32_t>& ports) {
+  const bool on_links = group != nullptr && !ports.empty();
+  if (on_links && group->index() == 0) {
+    BRAID_ASSIGN(mine.slot, fabric_.open({static_cast<int32_t>(group->size()), mine.length_ns,
+                                          int64_t{1} << 40, ports}));
+  }
+  std::vector<StandIn> all;
+  BRAID_ASSIGN(const int64_t ready, meet(group, kind, mine, op_kind_name(kind), &all));
+  Fabric::Span span{ready, ready + (all.empty() ? mine.length_ns : all[0].length_ns)};
+  if (on_links) {
+    BRAID_ASSIGN(span, fabric_.pass(static_cast<int32_t>(all[0].slot), mine.ready_ns));
+  }
+  compute_until(span.end_ns);
+  if (on_links) fabric_.leave(static_cast<int32_t>(all[0].slot));
+  return span;
 }
 
 Status EmulatedRank::run_round(EmulatedCall* work) {

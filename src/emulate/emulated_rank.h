@@ -85,6 +85,14 @@ class EmulatedRank : private Executor {
   void add_message(int32_t index, size_t number);
   Result<int64_t> message_ready(int32_t index, const Message& message) const;
   Result<int64_t> reallocation_end(int32_t index) const;
+  Status gather_followed(CallId call);
+  struct Gather {  // of slices of weights
+    Communicator* group = nullptr;
+    std::vector<DeviceId> sharers;
+    StepPrices::SliceGather price;
+  };
+  Gather gather_of(int32_t copy) const;
+  void note_gathers();
   void add_fields();
   void note_meeting(double seconds, int64_t calls);
   void add_exchange(int32_t index, int64_t transfers);
@@ -134,6 +142,8 @@ class EmulatedRank : private Executor {
   Status run_fused(const FusedCalls& fused);
   Status run_op(EmulatedCall* work, int32_t index);
   Status run_collective(EmulatedCall* work, int32_t index, int64_t ready_ns);
+  Result<Fabric::Span> pass_together(Communicator* group, OpKind kind, StandIn mine,
+                                     const std::vector<int32_t>& ports);
   Status run_round(EmulatedCall* work);
   Status agree_on_round(EmulatedCall* work);
   Result<int64_t> meet_in_round(EmulatedCall* work, const EmulatedCall::Round& round, OpKind run);
@@ -173,10 +183,10 @@ class EmulatedRank : private Executor {
   EndTimes begun_moves_;      // likewise: when messages of weights, a load or an offload were begun
   std::set<int32_t> moving_;  // those that were
   std::vector<std::unique_ptr<EndTimes>> message_ends_;  // [reallocation]: of its messages
-  EndTimes fetched_;  // the one time at which the first fetch has ended
-  bool has_fetched_ = false;
+  EndTimes fetched_;  // likewise: when all ranks know what a fetch has read
+  int32_t first_fetch_ = -1;
   EndTimes handed_over_;  // and at which all ranks know what was handed over
-  EndTimes moved_;        // by move of the hand-over: when the sample is here
+  EndTimes moved_;        // by message of a sample that moves: when it is here
   // Of messages of weights: by reallocation, hop and lane.
   std::map<std::tuple<int32_t, int32_t, int32_t>, int32_t> channels_;
   struct PricedCalls {  // of an op

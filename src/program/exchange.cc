@@ -88,6 +88,29 @@ std::vector<int32_t> shared_before(const Graph& graph) {
   return out;
 }
 
+int64_t told_numbers(const Call& fetch, int64_t samples) {
+  const auto writes = [&](const char* name) {
+    return std::any_of(fetch.writes.begin(), fetch.writes.end(),
+                       [&](const Field& field) { return field.name == name; });
+  };
+  const bool pairs = fetch.function == "pairs", answered = writes("response_ids");
+  const int64_t answers = pairs ? 2 : (answered ? 1 : samples);
+  return 1 + (writes("mismatched_ids") ? 1 : 0) +
+         (answered ? answers * (writes("loss_mask") ? 2 : 1) : 0);
+}
+
+std::vector<ToldByAll> told_in_fetch(const Call& fetch, int64_t prompts, int64_t samples,
+                                     int64_t ranks) {
+  if (ranks == 1) return {};
+  constexpr int64_t kBytes = 8, kMark = 1;  // of a number; of a text: it tells of no failure
+  const int64_t row = told_numbers(fetch, samples) * kBytes;
+  const int64_t total = ranks * kMark + prompts * row,
+                longest = kMark + (prompts + ranks - 1) / ranks * row;
+  const bool sums = sums_texts(total, longest, ranks);
+  return {{OpKind::kAllGather, ranks * kBytes},
+          {sums ? OpKind::kAllReduce : OpKind::kAllGather, sums ? total : ranks * longest}};
+}
+
 std::vector<std::vector<CallId>> waited_for(const Graph& graph) {
   std::vector<std::vector<CallId>> out = dependencies(graph);
   const std::vector<int32_t> shared = shared_before(graph);

@@ -26,6 +26,25 @@ bool ends_with_share(const Call& call);
 // The fields that it shares: counts, which responses were cut, rewards.
 std::vector<std::string> shared_fields(const Call& call);
 
+// Numbers that the rank which has read a row of the data tells all others when a fetch ends: how
+// long its prompt and its responses are, and what else decides which samples there are.
+// `samples`: of a prompt, where responses are generated.
+int64_t told_numbers(const Call& fetch, int64_t samples);
+// The collectives in which all ranks tell each other these of `prompts` rows, of which each has
+// read an even share, and their bytes; none for one rank. They travel as texts: how long each is,
+// then all of them.
+struct ToldByAll {
+  OpKind kind = OpKind::kAllGather;
+  int64_t bytes = 0;
+};
+std::vector<ToldByAll> told_in_fetch(const Call& fetch, int64_t prompts, int64_t samples,
+                                     int64_t ranks);
+// Whether texts of all ranks are summed, each in its place, and not gathered in rooms of the
+// longest one: in a ring a sum passes each byte twice.
+inline bool sums_texts(int64_t total, int64_t longest, int64_t ranks) {
+  return 2 * total < ranks * longest;
+}
+
 // The calls that a call waits for, in order: those of dependencies() and the shares before it,
 // which settle what samples there are.
 std::vector<std::vector<CallId>> waited_for(const Graph& graph);

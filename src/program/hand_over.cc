@@ -5,6 +5,7 @@
 #include <set>
 
 #include "program/expand.h"
+#include "program/listed_messages.h"
 
 namespace braid::inline program {
 namespace {
@@ -79,6 +80,12 @@ std::vector<SampleRows> both(std::vector<SampleRows> a, const std::vector<Sample
 }
 
 }  // namespace
+
+std::vector<double> moved_sample(int64_t produced, int64_t cached, double cache_bytes) {
+  std::vector<double> out = {static_cast<double>((1 + 2 * produced) * kNumberBytes)};
+  if (cached > 0) out.push_back(static_cast<double>(cached) * cache_bytes);
+  return out;
+}
 
 std::vector<CallId> early_scorers(const Graph& graph, CallId generate,
                                   const std::vector<CallPlacement>& calls) {

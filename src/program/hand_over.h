@@ -17,6 +17,14 @@ namespace braid::inline program {
 // at the next, so that no replica waits for another that is at most so many rounds behind.
 inline constexpr int64_t kRoundsBetweenTallies = 4;
 
+// What ranks send, in bytes. A count, summed over the ranks of the generation; what all ranks then
+// tell each other of the step's samples, summed over the job; and the messages, at most so many, in
+// which a rank gives a sample to its counterpart(): how many tokens its cache has, its new tokens
+// and their log-probs, then the cache, if it moves. `cache_bytes`: of a token on the rank.
+inline constexpr int64_t kTallyBytes = 8, kMessagesOfSample = 2;
+inline int64_t progress_bytes(int64_t samples) { return 8 * samples; }
+std::vector<double> moved_sample(int64_t produced, int64_t cached, double cache_bytes);
+
 // The infer calls that may begin with the samples that have finished: they read nothing but what
 // data and the generation give, sample by sample, and the ranks of one data-parallel rank need no
 // other's.

@@ -1,9 +1,11 @@
 #include "program/listed_messages.h"
 
 #include <algorithm>
+#include <cmath>
 
 #include "base/status.h"
 #include "program/local_parts.h"
+#include "program/placement.h"
 
 namespace braid::inline program {
 namespace {
@@ -21,6 +23,35 @@ void list_messages(const std::vector<Message>& messages, int64_t number_bytes, D
       out->push_back({sends ? OpKind::kSend : OpKind::kReceive, sends ? message.to : message.from,
                       elements_of(pieces) * number_bytes});
   }
+}
+
+size_t place_of(const ParamLayout& layout, DeviceId rank) {
+  const auto place = place_in_mesh(layout, rank);
+  BRAID_CHECK(place.has_value(), "ranks that share slices are in the mesh of their layout");
+  return *place;
+}
+
+// Routed experts that a rank shares with nobody.
+void drop_whole_experts(const ParamLayout& layout, size_t place, std::vector<TensorKind>* kinds) {
+  const GridPosition at = grid_position(layout_grid(layout), place);
+  ParamLayout whole = layout;
+  whole.sharded = false;
+  std::erase_if(*kinds, [&](const TensorKind& kind) {
+    return kind.routed && held_elements(kind, layout, at) == held_elements(kind, whole, at);
+  });
+}
+
+// Elements of what a device holds: of the ends of the model, then of each layer.
+std::vector<int64_t> elements_by_layer(const std::vector<TensorKind>& kinds, int64_t layers,
+                                       const ParamLayout& layout, size_t place) {
+  std::vector<int64_t> out(layers + 1);
+  for (const MessagePart& part : held_parts(kinds, layers, layout, place)) {
+    const TensorKind& kind = kinds[part.item];
+    const bool end = kind.layer_begin == kind.layer_end;
+    for (int64_t layer = part.layers.begin; layer < part.layers.end; ++layer)
+      out[end ? 0 : layer + 1] += part.units.size();
+  }
+  return out;
 }
 
 }  // namespace
@@ -90,6 +121,15 @@ std::vector<Message> messages_of_layer(const std::vector<Message>& messages,
   return out;
 }
 
+MovedWeights moved_weights(const Program& program, int32_t entry) {
+  const Reallocation& reallocation = program.reallocations[entry];
+  const WeightCopy& to = program.copies[reallocation.copy];
+  const WeightCopy& home = program.copies[home_copy(program, to.role)];
+  const ModelShape& model = *find_shape(program, to.role);
+  return {home.layout,   to.layout,    reallocation.messages,
+          model.changed, model.layers, std::llround(model.widths.gathered)};
+}
+
 std::vector<ListedMessage> messages_of(const MovedWeights& moved, DeviceId rank) {
   std::vector<ListedMessage> out;
   if (!moved.sliced()) {
@@ -102,16 +142,45 @@ std::vector<ListedMessage> messages_of(const MovedWeights& moved, DeviceId rank)
   return out;
 }
 
-int64_t gathered_bytes(const MovedWeights& moved, const std::vector<DeviceId>& sharers,
-                       int64_t layer) {
-  int64_t most = 0;
+std::vector<DeviceId> slice_sharers(const ParamLayout& layout, DeviceId rank) {
+  const auto place = place_in_mesh(layout, rank);
+  if (!place || !layout.sharded) return {};
+  const Strategy grid = layout_grid(layout);
+  GridPosition at = grid_position(grid, *place);
+  const int first = at.dp_rank / layout.shards * layout.shards;
+  std::vector<DeviceId> out;
+  for (at.dp_rank = first; at.dp_rank < first + layout.shards; ++at.dp_rank)
+    out.push_back(layout.mesh.devices[mesh_index(grid, at)]);
+  return out;
+}
+
+std::vector<int64_t> gathered_weights(const ModelShape& model, const ParamLayout& layout,
+                                      DeviceId rank) {
+  const size_t place = place_of(layout, rank);
+  std::vector<TensorKind> kinds = model.kinds;
+  for (const TensorKind& kind : model.changed)  // adapters lie beside the others
+    if (std::find(kinds.begin(), kinds.end(), kind) == kinds.end()) kinds.push_back(kind);
+  drop_whole_experts(layout, place, &kinds);
+  ParamLayout whole = layout;
+  whole.sharded = false;
+  std::vector<int64_t> out = elements_by_layer(kinds, model.layers, whole, place);
+  for (int64_t& each : out) each = std::llround(static_cast<double>(each) * model.widths.gathered);
+  return out;
+}
+
+std::vector<int64_t> gathered_arrivals(const MovedWeights& moved,
+                                       const std::vector<DeviceId>& sharers) {
+  std::vector<int64_t> out(moved.layers + 1);
   for (const DeviceId rank : sharers) {
-    const auto place = place_in_mesh(moved.to, rank);
-    BRAID_CHECK(place.has_value(), "ranks that share slices are in the target's mesh");
-    const std::vector<MessagePart> held = held_parts(moved.kinds, moved.layers, moved.to, *place);
-    most = std::max(most, elements_of(parts_of_layer(held, moved.kinds, layer)));
+    const size_t place = place_of(moved.to, rank);
+    std::vector<TensorKind> kinds = moved.kinds;
+    drop_whole_experts(moved.to, place, &kinds);
+    const std::vector<int64_t> own = elements_by_layer(kinds, moved.layers, moved.to, place);
+    for (size_t layer = 0; layer < own.size(); ++layer)
+      out[layer] = std::max(out[layer], own[layer]);
   }
-  return most * static_cast<int64_t>(sharers.size()) * moved.number_bytes;
+  for (int64_t& each : out) each *= std::ssize(sharers) * moved.number_bytes;
+  return out;
 }
 
 }  // namespace braid::inline program

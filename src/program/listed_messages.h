@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "program/exchange.h"
+#include "program/model_shape.h"
 #include "program/op_kind.h"
 #include "program/reallocation.h"
 
@@ -59,11 +60,21 @@ struct MovedWeights {
   // Whether one side has slices (ZeRO-3): then they go layer by layer, the ends of the model first.
   bool sliced() const { return from.sharded || to.sharded; }
 };
+// Of an entry of a program's reallocations.
+MovedWeights moved_weights(const Program& program, int32_t entry);
 // Messages of a rank, in their order.
 std::vector<ListedMessage> messages_of(const MovedWeights& moved, DeviceId rank);
-// Bytes of the all-gather in which ranks that share slices of the target, in the order of their
-// group, bring a layer together; 0: there is nothing of it.
-int64_t gathered_bytes(const MovedWeights& moved, const std::vector<DeviceId>& sharers,
-                       int64_t layer);
+
+// The ranks that share the slices which a rank has under a layout (ZeRO-3), itself included, in the
+// order of their group; none where its weights are whole, or it has none.
+std::vector<DeviceId> slice_sharers(const ParamLayout& layout, DeviceId rank);
+// Bytes of the all-gathers in which these bring all weights of a layer together, as
+// gathers_of_layer() has them but for what buckets are padded with: of the ends of the model, then
+// of each layer; 0: the rank has nothing of it. REQUIRES: it shares slices.
+std::vector<int64_t> gathered_weights(const ModelShape& model, const ParamLayout& layout,
+                                      DeviceId rank);
+// Likewise of those in which ranks that share slices of the target bring together what came.
+std::vector<int64_t> gathered_arrivals(const MovedWeights& moved,
+                                       const std::vector<DeviceId>& sharers);
 
 }  // namespace braid::inline program

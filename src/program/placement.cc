@@ -1,6 +1,7 @@
 #include "program/placement.h"
 
 #include <algorithm>
+#include <optional>
 #include <set>
 
 #include "base/contains.h"
@@ -117,6 +118,20 @@ int32_t home_copy(const Program& program, const RoleId& role) {
   const int32_t home = find_home(program, role);
   BRAID_CHECK(home >= 0, "role " + role.value + " has no home");
   return home;
+}
+
+CallId user_of(const Program& program, int32_t copy) {
+  std::optional<CallId> first;
+  for (size_t i = 0; i < program.calls.size(); ++i) {
+    if (program.calls[i].copy != copy) continue;
+    const Call& call = program.graph.calls[i];
+    if (call.kind == CallKind::kFollow) return home_call(program.graph, RoleId{call.function});
+    const CallId id{static_cast<int32_t>(i)};
+    if (program.calls[i].strategy.sequence_parallel) return id;
+    if (!first) first = id;
+  }
+  BRAID_CHECK(first.has_value(), "a copy is there for a call");
+  return *first;
 }
 
 const ModelShape* find_shape(const Program& program, const RoleId& role) {

@@ -32,6 +32,9 @@ CallId generation_of(const Graph& graph, CallId reward);
 int32_t find_home(const Program& program, const RoleId& role);
 // REQUIRES: there is one.
 int32_t home_copy(const Program& program, const RoleId& role);
+// A call whose model has the layout of a copy: one that shares out sequences, if there is one (a
+// generation runs on its model all the same). REQUIRES: the copy is there for a call.
+CallId user_of(const Program& program, int32_t copy);
 // The model of a role; null: it has none.
 const ModelShape* find_shape(const Program& program, const RoleId& role);
 // Whether the copy stays on its devices: home copies, and others of weights that never change as a

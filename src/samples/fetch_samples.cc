@@ -121,7 +121,7 @@ Result<std::string> SampleReader::read_share(int64_t cursor, int64_t prompts) {
 Result<SampleReader::Told> SampleReader::all_told(const std::vector<std::string>& texts) const {
   std::string all;
   for (const std::string& text : texts) all += text;
-  const size_t each = told_of(DataRecord()).size();
+  const auto each = static_cast<size_t>(told_numbers(fetch_, copies_));
   if (all.size() != static_cast<size_t>(prompts_) * each * sizeof(int64_t))
     return Status{Code::kUnavailable, "what the ranks have read of the data: damaged"};
   std::vector<int64_t> numbers(all.size() / sizeof(int64_t));

@@ -81,14 +81,13 @@ Status FieldAccount::begin_exchange(int32_t entry, int64_t step) {
   const Exchange& exchange = program_.exchanges[entry];
   note_written(exchange.producer, step, exchange.part);
   const std::vector<SampleRows> needed = needed_in(exchange, step);
-  TransferAudit audit = TransferAudit::begin();
-  if (audit.on()) audit.expect(listed(exchange, needed));
-  {
-    const TransferAudit::Counting counting(audit);
-    const std::vector<Field> fields = fields_of(program_.graph, exchange);
-    exchange_.start(entry, fields, exchange_.moves(fields, needed, exchange.members));
-  }
-  audit.settle(cat("exchange ", entry));
+  BRAID_TRY(audited(
+      cat("exchange ", entry), [&] { return listed(exchange, needed); },
+      [&] {
+        const std::vector<Field> fields = fields_of(program_.graph, exchange);
+        exchange_.start(entry, fields, exchange_.moves(fields, needed, exchange.members));
+        return ok_status();
+      }));
   accounted_ = entry + 1;
   return ok_status();
 }
@@ -103,14 +102,13 @@ Result<std::vector<std::vector<int32_t>>> FieldAccount::share(const Exchange& sh
   if (exchange_.ranks() == 1) return std::vector<std::vector<int32_t>>{std::move(beside.words)};
   note_written(shared.producer, step);
   beside.words.resize(words_beside(producer_of(shared)), 0);
-  TransferAudit audit = TransferAudit::begin();
-  if (audit.on()) audit.expect(listed_share(shared));
   std::vector<std::vector<int32_t>> out;
-  {
-    const TransferAudit::Counting counting(audit);
-    BRAID_ASSIGN(out, exchange_.share(fields_of(program_.graph, shared), beside));
-  }
-  audit.settle(cat("the share of ", producer_of(shared).name));
+  BRAID_TRY(audited(
+      cat("the share of ", producer_of(shared).name), [&] { return listed_share(shared); },
+      [&]() -> Status {
+        BRAID_ASSIGN(out, exchange_.share(fields_of(program_.graph, shared), beside));
+        return ok_status();
+      }));
   return out;
 }
 
@@ -124,14 +122,13 @@ Result<std::map<size_t, double>> FieldAccount::tell_scores(const Exchange& share
   note_written(shared.producer, step);
   const Call& call = producer_of(shared);
   const std::vector<Rows> said = exchange_.said_by_rank(scores_of(call));
-  TransferAudit audit = TransferAudit::begin();
-  if (audit.on()) audit.expect(exchange_.listed_numbers(said));
   std::map<size_t, double> out;
-  {
-    const TransferAudit::Counting counting(audit);
-    BRAID_ASSIGN(out, exchange_.gather_numbers(said, mine, "scores"));
-  }
-  audit.settle(cat("the scores of ", call.name));
+  BRAID_TRY(audited(
+      cat("the scores of ", call.name), [&] { return exchange_.listed_numbers(said); },
+      [&]() -> Status {
+        BRAID_ASSIGN(out, exchange_.gather_numbers(said, mine, "scores"));
+        return ok_status();
+      }));
   return out;
 }
 

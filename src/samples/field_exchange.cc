@@ -195,7 +195,7 @@ GatheredPieces::GatheredPieces(std::vector<int64_t> numbers) : sizes(std::move(n
   const auto ranks = std::ssize(sizes);
   const int64_t total = std::accumulate(sizes.begin(), sizes.end(), int64_t{0});
   for (const int64_t size : sizes) longest = std::max(longest, size);
-  sums = 2 * total < ranks * longest;
+  sums = sums_texts(total, longest, ranks);
   all = sums ? total : ranks * longest;
   for (int64_t rank = 0, before = 0; rank < ranks; before += sizes[rank++])
     begins.push_back(sums ? before : rank * longest);

@@ -16,4 +16,7 @@ Transfer transfer_of(OpKind kind);
 void add_listed(const std::vector<ListedMessage>& messages, int32_t channel,
                 TransferCounts* counts);
 
+// Of the end of a fetch (told_in_fetch()), on each of so many ranks.
+TransferCounts listed_of_fetch(const Call& fetch, int64_t prompts, int64_t samples, int64_t ranks);
+
 }  // namespace braid::inline samples

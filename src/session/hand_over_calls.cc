@@ -6,6 +6,7 @@
 #include <ATen/ops/tensor.h>
 #include <ATen/ops/zeros.h>
 
+#include <cmath>
 #include <cstring>
 
 #include "base/text.h"
@@ -16,6 +17,10 @@ namespace {
 
 // Between those of fields, passes and weights.
 constexpr int32_t kTokensChannel = 3, kCacheChannel = 4;
+
+TransferCounts all_reduce_of(const Communicator& group, int64_t bytes) {
+  return {{{Transfer::kAllReduce, group.name(), -1, -1, bytes}, 1}};
+}
 
 // A sample's numbers in one message: tokens in the cache, its new tokens, and the bits of their
 // log-probs.
@@ -62,8 +67,13 @@ Status HandOverCalls::tally(CallId call) {
   }
   const bool counts = step_.rows.leads_replica(call, step_.rank());
   count_ = at::tensor({counts ? generation_.left(step_.store) : int64_t{0}}, at::kLong);
-  counting_ = step_.models.groups(call).call->all_reduce(count_, Reduce::kSum, "samples left");
-  return ok_status();
+  Communicator& group = *step_.models.groups(call).call;
+  return audited(
+      "a count of samples left", [&] { return all_reduce_of(group, kTallyBytes); },
+      [&] {
+        counting_ = group.all_reduce(count_, Reduce::kSum, "samples left");
+        return ok_status();
+      });
 }
 
 // Each sample is told by the rank that leads its replica: new tokens and 1, less than 0 of one that
@@ -77,7 +87,11 @@ Result<std::vector<SampleProgress>> HandOverCalls::share_progress(CallId call) {
       const SampleProgress own = generation_.progress(store, row);
       numbers[row] = own.finished ? own.produced + 1 : -own.produced - 1;
     }
-  BRAID_TRY(step_.exchange.everyone()->all_reduce(told, Reduce::kSum, "finished samples").wait());
+  Communicator& everyone = *step_.exchange.everyone();
+  BRAID_TRY(audited(
+      "what is handed over",
+      [&] { return all_reduce_of(everyone, progress_bytes(static_cast<int64_t>(store.size()))); },
+      [&] { return everyone.all_reduce(told, Reduce::kSum, "finished samples").wait(); }));
   const std::vector<int64_t> prompts = store.prompt_lens();
   const std::vector<int64_t>& predicted = step_.rows.predicted();
   std::vector<SampleProgress> out;
@@ -117,25 +131,48 @@ Status HandOverCalls::migrate(CallId call, const HandOver& handed,
   const CallPlacement& where = step_.program.calls[call.value];
   const int own = step_.rows.dp_rank(call, step_.rank());
   const DeviceId self{static_cast<int32_t>(step_.rank())};
-  Rows taken;
-  for (const SampleMove& move : handed.moves) {
-    if (move.from == own) BRAID_TRY(give(move.row, counterpart(where, self, move.to)));
-    if (move.to == own) taken.push_back(move.row);
+  TransferAudit audit = TransferAudit::begin();
+  {
+    const TransferAudit::Counting counting(audit);
+    Rows taken;
+    for (const SampleMove& move : handed.moves) {
+      const int64_t produced = progress[move.row].produced;
+      if (move.from == own)
+        BRAID_TRY(give(move.row, produced, counterpart(where, self, move.to), audit));
+      if (move.to == own) taken.push_back(move.row);
+    }
+    BRAID_TRY(step_.reader.read(taken, step_.store).at("data.train"));
+    for (const SampleMove& move : handed.moves)
+      if (move.to == own)
+        BRAID_TRY(take(move.row, progress[move.row].produced, counterpart(where, self, move.from),
+                       audit));
+    for (auto& [tensor, pending] : sending_) BRAID_TRY(pending.wait());
+    sending_.clear();
   }
-  BRAID_TRY(step_.reader.read(taken, step_.store).at("data.train"));
-  for (const SampleMove& move : handed.moves)
-    if (move.to == own)
-      BRAID_TRY(take(move.row, progress[move.row].produced, counterpart(where, self, move.from)));
-  for (auto& [tensor, pending] : sending_) BRAID_TRY(pending.wait());
-  sending_.clear();
+  audit.settle("samples of a generation that is handed over");
   return ok_status();
 }
 
-Status HandOverCalls::give(size_t row, DeviceId to) {
+void HandOverCalls::expect(Transfer transfer, DeviceId peer, int64_t produced, int64_t cached,
+                           TransferAudit& audit) const {
+  if (!audit.on()) return;
+  int64_t token_bytes = 0;
+  for (const KvLayer& layer : generation_.room_for(1))
+    token_bytes += static_cast<int64_t>(layer.keys.nbytes() + layer.values.nbytes());
+  const std::vector<double> messages =
+      moved_sample(produced, cached, static_cast<double>(token_bytes));
+  constexpr int32_t kChannels[kMessagesOfSample] = {kTokensChannel, kCacheChannel};
+  for (size_t i = 0; i < messages.size(); ++i)
+    audit.expect({transfer, step_.exchange.everyone()->name(), peer.value, kChannels[i],
+                  std::llround(messages[i])});
+}
+
+Status HandOverCalls::give(size_t row, int64_t produced, DeviceId to, TransferAudit& audit) {
   Communicator& everyone = *step_.exchange.everyone();
   BRAID_ASSIGN(Engine::Exported left, generation_.give(step_.store, row));
   if (!step_.program.scoring.cache) left.kv.clear();
   const int64_t cached = left.kv.empty() ? 0 : left.kv.front().keys.size(0);
+  expect(Transfer::kSend, to, produced, cached, audit);
   const auto send = [&](const at::Tensor& tensor, int32_t channel, const char* name) {
     sending_.emplace_back(tensor, everyone.send(tensor, to.value, channel, name));
   };
@@ -148,7 +185,7 @@ Status HandOverCalls::give(size_t row, DeviceId to) {
   return ok_status();
 }
 
-Status HandOverCalls::take(size_t row, int64_t produced, DeviceId from) {
+Status HandOverCalls::take(size_t row, int64_t produced, DeviceId from, TransferAudit& audit) {
   Communicator& everyone = *step_.exchange.everyone();
   const at::Tensor tokens = at::empty({1 + 2 * produced}, at::kInt);
   BRAID_TRY(everyone.receive(tokens, from.value, kTokensChannel, "tokens of a sample").wait());
@@ -156,6 +193,7 @@ Status HandOverCalls::take(size_t row, int64_t produced, DeviceId from) {
   drawn.sample = step_.store.sample(row).id;
   drawn.prompt_ids = (**step_.store.tokens("prompt_ids"))[row];
   const int64_t cached = unpack(tokens, &drawn);
+  expect(Transfer::kReceive, from, produced, cached, audit);
   std::vector<KvLayer> kv;
   if (cached > 0) {
     kv = generation_.room_for(cached);

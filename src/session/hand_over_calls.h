@@ -8,6 +8,7 @@
 #include <optional>
 
 #include "comm/communicator.h"
+#include "comm/transfer_audit.h"
 #include "passes/generation.h"
 #include "session/step_context.h"
 
@@ -38,9 +39,11 @@ class HandOverCalls {
  private:
   Result<std::vector<SampleProgress>> share_progress(CallId call);
   Status migrate(CallId call, const HandOver& handed, const std::vector<SampleProgress>& progress);
-  Status give(size_t row, DeviceId to);
-  // One that has got so many new tokens.
-  Status take(size_t row, int64_t produced, DeviceId from);
+  // A sample that has got so many new tokens, with what is listed for it.
+  Status give(size_t row, int64_t produced, DeviceId to, TransferAudit& audit);
+  Status take(size_t row, int64_t produced, DeviceId from, TransferAudit& audit);
+  void expect(Transfer transfer, DeviceId peer, int64_t produced, int64_t cached,
+              TransferAudit& audit) const;
 
   const StepContext& step_;
   Generation& generation_;

@@ -10,6 +10,7 @@
 #include "base/log.h"
 #include "base/text.h"
 #include "base/units.h"
+#include "comm/transfer_audit.h"
 #include "config/algorithm_check.h"
 #include "config/algorithm_traits.h"
 #include "config/evaluates.h"
@@ -20,6 +21,7 @@
 #include "inputs/reward_columns.h"
 #include "plan/make_problem.h"
 #include "program/exchange.h"
+#include "samples/listed_counts.h"
 #include "samples/step_metrics.h"
 #include "session/check_models.h"
 #include "weights/check_tokenizers.h"
@@ -424,8 +426,16 @@ int64_t Session::prompts_to_fetch() const {
 Status Session::fetch(const Call& call) {
   const auto share = read_share(call);
   BRAID_TRY(talk_.until_told(share.status()));
-  BRAID_ASSIGN(const auto told,
-               talk_.gather_or_fail(share.ok() ? *share : "", "the end of fetching"));
+  std::vector<std::string> told;
+  const auto listed = [&] {
+    const RolloutConfig& of = config_.rollout;
+    return listed_of_fetch(call, of.prompts_per_step, of.samples_per_prompt, ranks());
+  };
+  const auto tell = [&]() -> Status {
+    BRAID_ASSIGN(told, talk_.gather_or_fail(share.ok() ? *share : "", "the end of fetching"));
+    return ok_status();
+  };
+  BRAID_TRY(audited("the end of fetching", listed, tell));
   const WorkSection section;
   BRAID_TRY(reader_.begin(position_.cursor, told, store_of(call)).at("data.train"));
   position_.cursor += prompts_to_fetch();

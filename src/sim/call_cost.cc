@@ -6,6 +6,7 @@
 
 #include "pricing/memory.h"
 #include "pricing/rl_engine.h"
+#include "program/hand_over.h"
 
 namespace braid::inline sim {
 namespace {
@@ -365,6 +366,20 @@ double CallCost::agreements_s(int stage) const {
   for (const Op& op : stages_[stage].ops)
     if (op.kind == OpKind::kAgree && !trains_) seconds += agreement_s(stages_[stage], op);
   return seconds;
+}
+
+double CallCost::tally_s() const {
+  const CollectiveGroup all = group(dense_copies(strategy_) * strategy_.tp * strategy_.pp, 1);
+  return slowest([&](const DeviceModel& device) {
+    return braid::exchange_s(CollectiveOp::kAllReduce, kTallyBytes, all, device);
+  });
+}
+
+double CallCost::gather_slices_s(double bytes) const {
+  const CollectiveGroup sharers = group(zero_ranks(strategy_), strategy_.tp);
+  return slowest([&](const DeviceModel& device) {
+    return braid::exchange_s(CollectiveOp::kAllGather, bytes, sharers, device);
+  });
 }
 
 // The factor was fitted to whole updates (calibrate/predict_rl.cc), this exchange and the window of

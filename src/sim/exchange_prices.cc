@@ -40,6 +40,7 @@ class Walk {
       busy[move.from][network ? 1 : 0] += time.seconds;
       busy[move.to][network ? 3 : 2] += time.seconds;
       out[move.from].sent += bytes, out[move.to].received += bytes;
+      out[move.to].senders.push_back(move.from);
       for (const int32_t rank : {move.from, move.to})
         (network ? out[rank].network : out[rank].inside) = true;
     }

@@ -16,6 +16,7 @@ struct ExchangePrice {
   double seconds = 0;
   double sent = 0, received = 0;         // bytes
   bool inside = false, network = false;  // links that it uses
+  std::vector<int32_t> senders = {};     // ranks that send to it in an exchange: it waits for them
 };
 
 // Of every entry of the program's table, [entry][rank]; a share's ranks are alike: all wait for the

@@ -68,7 +68,8 @@ PricedHandOver hand_over_of(const std::vector<ReplicaWork>& replicas, const Fuse
   out.left.resize(replicas.size());
   for (size_t replica = 0; replica < replicas.size(); ++replica)
     for (const int32_t row : out.handed.left[replica]) out.left[replica].push_back(at[row]);
-  for (const SampleMove& move : out.handed.moves) out.moved_tokens.push_back(at[move.row].cached);
+  for (const SampleMove& move : out.handed.moves)
+    out.moved.push_back({at[move.row].produced, at[move.row].cached});
   return out;
 }
 

@@ -17,11 +17,15 @@ struct ReplicaWork {
   BatchOptions options;
 };
 
+struct MovedSample {
+  int64_t produced = 0, cached = 0;  // new tokens, and those of the cache that moves with it
+};
+
 struct PricedHandOver {
   HandOver handed;
   std::vector<int64_t> rounds;                  // by replica: made until then
   std::vector<std::vector<BatchRequest>> left;  // by replica: what it goes on with
-  std::vector<int64_t> moved_tokens;            // by move: in the cache that moves
+  std::vector<MovedSample> moved;               // by move
 };
 
 // Counts every kRoundsBetweenTallies rounds what is left; of the first count that is at most what

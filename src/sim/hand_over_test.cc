@@ -88,6 +88,27 @@ TEST(HandOverPrices, EveryTokenIsComputedOnce) {
   EXPECT_EQ(decoded, wanted);
 }
 
+// New tokens and their log-probs go with every sample, the cache where it moves.
+TEST(HandOverPrices, MessagesOfASample) {
+  EXPECT_EQ(moved_sample(10, 0, 64), (std::vector<double>{84}));
+  EXPECT_EQ(moved_sample(10, 30, 64), (std::vector<double>{84, 1920}));
+  const std::vector<ReplicaWork> replicas = random_replicas(7, 4, 6);
+  FusedScoring scoring = below_of(8);
+  const PricedHandOver with = hand_over_of(replicas, scoring);
+  scoring.cache = false;
+  const PricedHandOver without = hand_over_of(replicas, scoring);
+  ASSERT_FALSE(with.moved.empty());
+  ASSERT_EQ(with.moved.size(), without.moved.size());
+  int64_t produced = 0;
+  for (size_t i = 0; i < with.moved.size(); ++i) {
+    EXPECT_GT(with.moved[i].cached, 0);
+    EXPECT_EQ(without.moved[i].cached, 0);
+    EXPECT_EQ(without.moved[i].produced, with.moved[i].produced);
+    produced += with.moved[i].produced;
+  }
+  EXPECT_GT(produced, 0);
+}
+
 struct Step {
   double seconds = 0, scored = 0;  // of all, and until the last sample is scored
 };

@@ -43,6 +43,14 @@ std::vector<int32_t> group_ports(const Cluster& cluster, const std::vector<Devic
   return ports;
 }
 
+LinkKind farthest_link(const Cluster& cluster, DeviceId device,
+                       const std::vector<DeviceId>& others) {
+  const bool far = std::any_of(others.begin(), others.end(), [&](DeviceId other) {
+    return link_between(cluster, device, other).kind == LinkKind::kNetwork;
+  });
+  return far ? LinkKind::kNetwork : LinkKind::kNvlink;
+}
+
 StepPrices::StepPrices(const Program& program, const PlanningProblem& problem,
                        const Calibration& calibration, const SimOptions& options,
                        SampleLengths lengths)
@@ -77,7 +85,7 @@ Status StepPrices::prepare() {
       program_, lengths_, [this](CallId id, SamplePart part) { return written_rows(id, part); },
       [this](CallId id, SamplePart part) { return read_rows(id, part); },
       [this](DeviceId from, DeviceId to, double bytes) { return link(from, to, bytes); },
-      [this](double bytes) { return share_s(bytes); });
+      [this](double bytes) { return everyone_s(CollectiveOp::kAllGather, bytes); });
   for (size_t entry = 0; entry < exchanges_.size(); ++entry) {
     const Exchange& each = program_.exchanges[entry];
     const CallId reader = each.shared() ? each.producer : each.consumer;
@@ -197,13 +205,14 @@ std::vector<SampleRows> StepPrices::told_rows(CallId id) const {
 }
 
 double StepPrices::hand_over_s() const {
-  constexpr double kBytesOfCount = 8;
-  return share_s(kBytesOfCount * static_cast<double>(lengths_.prompt.size()));
+  const auto samples = static_cast<int64_t>(lengths_.prompt.size());
+  return everyone_s(CollectiveOp::kAllReduce, static_cast<double>(progress_bytes(samples)));
 }
 
-double StepPrices::moved_bytes(size_t move) const {
-  return cost(program_.scoring.generate).cache_bytes_per_token() *
-         static_cast<double>(handed_->moved_tokens[move]);
+std::vector<double> StepPrices::moved_messages(size_t move) const {
+  const MovedSample& moved = handed_->moved[move];
+  return moved_sample(moved.produced, moved.cached,
+                      cost(program_.scoring.generate).cache_bytes_per_token());
 }
 
 std::vector<PartitionSample> StepPrices::samples(CallId call) const {
@@ -284,6 +293,18 @@ double StepPrices::host_call_s(CallId call, DeviceId rank) const {
   return fetch && generates(program_.graph) ? efficiency(rank).rl_step_host_s : 0;
 }
 
+double StepPrices::told_s(CallId fetch) const {
+  const Workload& work = problem_.workload;
+  const Call& call = program_.graph.calls[fetch.value];
+  double seconds = 0;
+  for (const ToldByAll& told : told_in_fetch(call, work.prompts, work.samples_per_prompt,
+                                             static_cast<int64_t>(program_.ranks.size())))
+    seconds += everyone_s(
+        told.kind == OpKind::kAllReduce ? CollectiveOp::kAllReduce : CollectiveOp::kAllGather,
+        static_cast<double>(told.bytes));
+  return seconds * draws_of(problem_, call.name);
+}
+
 std::vector<BatchRequest> StepPrices::requests(CallId call, int dp_rank, SamplePart part) const {
   if (part == SamplePart::kLate) return handed_->left[dp_rank];
   const int64_t samples = program_.calls[call.value].samples;
@@ -305,19 +326,32 @@ int64_t StepPrices::run_rounds(
   int64_t before = 0;
   const auto priced = [&](const BatchRound& round) {
     const auto agreements = static_cast<double>(agreements_in(before, round.rounds, round.due));
+    double seconds = cost.rounds_s(round);
+    if (most >= 0) seconds += tallies_s(call, round, before, seconds);
     before += round.rounds;
-    visit(round, cost.rounds_s(round), agreements * agreement_s);
+    visit(round, seconds, agreements * agreement_s);
   };
   if (most < 0) return run_batches(requests, options, priced);
   run_batches_until(requests, options, most, priced);
   return before;
 }
 
-// All ranks bring what they have and get it all.
-double StepPrices::share_s(double bytes) const {
+// What is not over of a count of what is left when the next one begins, of the counts in so many
+// rounds: each passes beside the rounds between two of them.
+double StepPrices::tallies_s(CallId call, const BatchRound& round, int64_t before,
+                             double rounds_s) const {
+  const int64_t counts =
+      (before + round.rounds) / kRoundsBetweenTallies - before / kRoundsBetweenTallies;
+  if (counts == 0) return 0;
+  const double beside_s = kRoundsBetweenTallies * rounds_s / static_cast<double>(round.rounds);
+  return static_cast<double>(counts) * std::max(0.0, cost(call).tally_s() - beside_s);
+}
+
+// Of all ranks of the job.
+double StepPrices::everyone_s(CollectiveOp op, double bytes) const {
   const Node& node = problem_.cluster.nodes.front();
   const auto ranks = static_cast<int>(program_.ranks.size());
-  return collective_s(CollectiveOp::kAllGather, bytes,
+  return collective_s(op, bytes,
                       make_group(node.gpu, ranks, 1, node.devices, node.nic_gbps_per_gpu),
                       efficiencies_.front());
 }

@@ -9,6 +9,7 @@
 #include <optional>
 #include <vector>
 
+#include "program/listed_messages.h"
 #include "sim/call_work.h"
 #include "sim/exchange_prices.h"
 #include "sim/hand_over_prices.h"
@@ -47,8 +48,8 @@ class StepPrices {
   const PricedHandOver* handed() const { return handed_ ? &*handed_ : nullptr; }
   // Seconds until all ranks know what has finished.
   double hand_over_s() const;
-  // Bytes of the cache that each rank of a replica sends in a move.
-  double moved_bytes(size_t move) const;
+  // Bytes of the messages that each rank of a replica sends in a move.
+  std::vector<double> moved_messages(size_t move) const;
   // What the samples of a micro-batch are to a call.
   MicroBatch micro_batch(CallId call, const SampleRows& rows,
                          const std::vector<PartitionSample>& samples) const;
@@ -60,6 +61,8 @@ class StepPrices {
   // A call without a model on a rank: the fixed time of a step is where its data come in; a role
   // that follows another moves at the speed of device memory, in every step that is priced.
   double host_call_s(CallId call, DeviceId rank) const;
+  // Seconds in which all ranks tell each other what they have read, at the end of a fetch.
+  double told_s(CallId fetch) const;
 
   // Requests of a replica of a generation call, and the tokens that its cache has: what the plan
   // says, else what memory leaves on its fullest device; at least the longest request.
@@ -70,7 +73,7 @@ class StepPrices {
   // later part stays what it was at the begin; an earlier one ends when it is handed over.
   ReplicaRequests replica_requests(CallId call, int dp_rank, SamplePart part) const;
   // Calls `visit` for all rounds with their seconds and those of the agreements after them, until
-  // so many are made (-1: all); returns their number.
+  // so many are made (-1: all), with counts of what is left between them; returns their number.
   int64_t run_rounds(
       CallId call, const std::vector<BatchRequest>& requests, int64_t budget_tokens,
       const std::function<void(const BatchRound&, double seconds, double agreement_s)>& visit,
@@ -87,6 +90,13 @@ class StepPrices {
     return exchanges_[entry][rank.value];
   }
   LinkTime link(DeviceId from, DeviceId to, double bytes) const;
+
+  // All weights of a copy that ranks share as slices (ZeRO-3), which a role that follows them
+  // gathers one layer after the other. REQUIRES: the rank shares slices of it.
+  struct SliceGather {
+    double bytes = 0, seconds = 0;
+  };
+  SliceGather gathered(int32_t copy, DeviceId rank) const;
 
   // What a load or offload of a rank's list copies: state that training has not changed since it
   // came from the host does not go back.
@@ -134,7 +144,8 @@ class StepPrices {
   std::vector<SampleRows> worked_on(CallId call, SamplePart part) const;
   std::vector<SampleRows> scored(CallId call) const;
   std::vector<SampleRows> in_step(CallId call, std::vector<SampleRows> rows) const;
-  double share_s(double bytes) const;
+  double everyone_s(CollectiveOp op, double bytes) const;
+  double tallies_s(CallId call, const BatchRound& round, int64_t before, double rounds_s) const;
 
   const Program& program_;
   const PlanningProblem& problem_;
@@ -163,6 +174,9 @@ inline int32_t port_of(DeviceId device, TrackKind track) {
 std::vector<int32_t> exchange_ports(DeviceId rank, const ExchangePrice& price);
 // Both ports of a message. REQUIRES: two devices.
 std::vector<int32_t> message_ports(DeviceId from, DeviceId to, LinkKind link);
+// The link of a device to the farthest of the others.
+LinkKind farthest_link(const Cluster& cluster, DeviceId device,
+                       const std::vector<DeviceId>& others);
 // The ports of a collective: each member's links to those of its node and to the others, whichever
 // of both there are.
 std::vector<int32_t> group_ports(const Cluster& cluster, const std::vector<DeviceId>& members);

@@ -46,104 +46,6 @@ const StepSimulation::Block& StepSimulation::block(CallId call, DeviceId device,
   return blocks_[slot(call, part)].at(device.value);
 }
 
-// The tasks of messages have the order of the program, so that of those that wait for a port since
-// the same moment the one that ranks list first goes first. Each begins when both of its ranks have
-// come to the reallocation, a relay's when what it passes on has arrived; those of one pair of
-// ranks and one hop follow each other.
-void StepSimulation::add_reallocations() {
-  for (const Reallocation& reallocation : program_.reallocations) {
-    auto& ranks = reallocated_.emplace_back();
-    for (const DeviceId member : reallocation.members)
-      ranks[member.value] = {-1, tasks_.add(0), tasks_.add(0), {}};
-  }
-  for (size_t rank = 0; rank < program_.ranks.size(); ++rank)
-    for (size_t i = 0; i < program_.ranks[rank].instructions.size(); ++i)
-      if (const Instruction& entry = program_.ranks[rank].instructions[i];
-          entry.kind == OpKind::kReallocate)
-        reallocated_[entry.detail].at(static_cast<int32_t>(rank)).instruction =
-            static_cast<int32_t>(i);
-  for (size_t entry = 0; entry < program_.reallocations.size(); ++entry)
-    add_messages(program_.reallocations[entry], reallocated_[entry]);
-}
-
-void StepSimulation::add_messages(const Reallocation& reallocation,
-                                  std::map<int32_t, ReallocatedOn>& ranks) {
-  std::map<std::tuple<DeviceId, int32_t, int32_t, int32_t>, std::vector<TaskId>> arrived;
-  std::map<std::tuple<DeviceId, DeviceId, int32_t, int32_t>, TaskId> channels;
-  for (const Message& message : reallocation.messages) {
-    ReallocatedOn& from = ranks.at(message.from.value);
-    ReallocatedOn& to = ranks.at(message.to.value);
-    MessageEvent event;
-    event.kind = EventKind::kReallocation;
-    event.instruction = from.instruction;
-    event.call = instruction(message.from, from.instruction).call;
-    const TaskId task = link_task(message.from, message.to, message.bytes, event);
-    to.arrivals.emplace_back(task, message.bytes);
-    for (const TaskId before : {from.begin, to.begin}) tasks_.wait(task, before);
-    for (const TaskId after : {from.end, to.end}) tasks_.wait(after, task);
-    for (const TaskId before :
-         arrived[{message.from, message.slot - 1, message.depth - 1, message.lane}])
-      tasks_.wait(task, before);
-    arrived[{message.to, message.slot, message.depth, message.lane}].push_back(task);
-    const auto [last, first] =
-        channels.insert({{message.from, message.to, message.depth, message.lane}, task});
-    if (!first) tasks_.wait(task, std::exchange(last->second, task));
-  }
-}
-
-// A rank comes to each exchange or share and goes on; what waits for that begins when all others
-// have come too and its part has passed.
-void StepSimulation::add_exchanges() {
-  for (size_t entry = 0; entry < program_.exchanges.size(); ++entry)
-    gates_.push_back(
-        tasks_.add(program_.exchanges[entry].shared()
-                       ? prices_.exchange(static_cast<int32_t>(entry), DeviceId{0}).seconds
-                       : 0));
-}
-
-void StepSimulation::add_exchange(DeviceId rank, int32_t index) {
-  const Instruction& i = instruction(rank, index);
-  if (i.kind == OpKind::kShare) {
-    ends_[rank.value][index] = gates_[i.detail];
-    return;
-  }
-  const ExchangePrice& price = prices_.exchange(i.detail, rank);
-  MessageEvent event;
-  event.kind = EventKind::kExchange, event.call = i.call;
-  event.from = event.to = rank;
-  event.bytes = price.received;
-  event.link = price.network ? LinkKind::kNetwork : LinkKind::kNvlink;
-  event.instruction = index;
-  event.task = tasks_.add(price.seconds, exchange_ports(rank, price));
-  tasks_.wait(event.task, gates_[i.detail]);
-  message_events_.push_back(event);
-  ends_[rank.value][index] = event.task;
-}
-
-// All ranks come to the hand-over and go on; samples that move are on their way from there, and the
-// replicas that take them wait.
-void StepSimulation::add_hand_over(DeviceId rank, int32_t index) {
-  if (handed_ < 0) {
-    handed_ = tasks_.add(prices_.hand_over_s());
-    moved_.assign(prices_.handed()->handed.moves.size(), -1);
-  }
-  const CallId id = program_.scoring.generate;
-  const CallPlacement& where = program_.calls[id.value];
-  const TaskId end = ends_[rank.value][index] = tasks_.add(0);
-  tasks_.wait(end, handed_);
-  const int own = position_in(where, rank).dp_rank;
-  for (size_t i = 0; own >= 0 && i < moved_.size(); ++i) {
-    const SampleMove& move = prices_.handed()->handed.moves[i];
-    if (move.to != own) continue;
-    MessageEvent event;
-    event.kind = EventKind::kExchange, event.call = id, event.instruction = index;
-    const TaskId message =
-        link_task(counterpart(where, rank, move.from), rank, prices_.moved_bytes(i), event);
-    tasks_.wait(message, handed_);
-    tasks_.wait(end, message);
-  }
-}
-
 // Creates the tasks of every list entry; a call is a pair of gates.
 void StepSimulation::add_blocks() {
   add_reallocations();
@@ -154,9 +56,7 @@ void StepSimulation::add_blocks() {
     for (size_t i = 0; i < list.size(); ++i) {
       const auto index = static_cast<int32_t>(i);
       if (list[i].kind == OpKind::kReallocate) {
-        const ReallocatedOn& here = reallocated_[list[i].detail].at(rank.value);
-        tasks_.wait(here.end, here.begin);
-        ends_[r][i] = here.end;
+        ends_[r][i] = reallocated_[list[i].detail].at(rank.value).end;
       } else if (moves_fields(list[i].kind)) {
         add_exchange(rank, index);
       } else if (moves_state(list[i].kind)) {
@@ -217,7 +117,7 @@ void StepSimulation::add_edges() {
         task = handed_;
         tasks_.wait(task, computed);
       } else if (moves_fields(list[i].kind)) {
-        task = gates_[list[i].detail];
+        task = gates_[list[i].detail].at(static_cast<int32_t>(r));
         tasks_.wait(task, computed);
       } else if (list[i].kind == OpKind::kReallocate) {
         task = reallocated_[list[i].detail].at(static_cast<int32_t>(r)).begin;
@@ -228,15 +128,6 @@ void StepSimulation::add_edges() {
       for (const InstructionId before : list[i].after) tasks_.wait(task, ends_[r][before.value]);
     }
   }
-}
-
-// A message between two devices over the fastest link between them.
-TaskId StepSimulation::link_task(DeviceId from, DeviceId to, double bytes, MessageEvent event) {
-  const auto [seconds, link] = prices_.link(from, to, bytes);
-  event.task = tasks_.add(seconds, message_ports(from, to, link));
-  event.from = from, event.to = to, event.bytes = bytes, event.link = link;
-  message_events_.push_back(event);
-  return event.task;
 }
 
 // Replicas reduce and gather among the devices of equal (tp, stage).
@@ -253,20 +144,6 @@ std::vector<int32_t> StepSimulation::replica_ports(CallId call, int stage) const
     ports.insert(ports.end(), of_group.begin(), of_group.end());
   }
   return ports;
-}
-
-void StepSimulation::add_state_move(DeviceId rank, int32_t index) {
-  const Instruction& i = instruction(rank, index);
-  const auto [bytes, seconds] = prices_.state_move(rank, index);
-  MessageEvent event;
-  event.kind = i.kind == OpKind::kLoad ? EventKind::kLoad : EventKind::kOffload;
-  event.call = i.call;
-  event.from = event.to = rank;
-  event.bytes = bytes;
-  event.instruction = index;
-  event.task = tasks_.add(seconds, {port_of(rank, TrackKind::kHostLink)});
-  message_events_.push_back(event);
-  ends_[rank.value][index] = event.task;
 }
 
 std::vector<DeviceId> StepSimulation::stage_devices(CallId call, StagePoint at) const {
@@ -344,8 +221,8 @@ void StepSimulation::add_events(Trace* trace) const {
     }
   for (const MessageEvent& message : message_events_) {
     if (tasks_.end(message.task) == tasks_.start(message.task)) continue;
-    const bool fields = message.kind == EventKind::kExchange && message.from == message.to;
-    const bool host = message.from == message.to && !fields;
+    const bool own = keeps_own_links_busy(message);
+    const bool host = message.from == message.to && !own;
     const bool network = message.link == LinkKind::kNetwork;
     TraceEvent event;
     event.kind = message.kind, event.call = message.call, event.bytes = message.bytes;
@@ -356,7 +233,7 @@ void StepSimulation::add_events(Trace* trace) const {
                   : host                           ? TrackKind::kHostLink
                          : (network ? TrackKind::kNetworkOut : TrackKind::kNvlinkOut);
     trace->events.push_back(event);
-    if (host || fields) continue;
+    if (host || own) continue;
     std::swap(event.device, event.peer);
     event.track = network ? TrackKind::kNetworkIn : TrackKind::kNvlinkIn;
     trace->events.push_back(event);
@@ -380,7 +257,7 @@ Trace StepSimulation::make_trace() {
     if (message.kind == EventKind::kCall) continue;  // moves nothing
     const double seconds = tasks_.end(message.task) - tasks_.start(message.task);
     const bool network = message.link == LinkKind::kNetwork;
-    if (message.from == message.to && message.kind != EventKind::kExchange) {
+    if (message.from == message.to && !keeps_own_links_busy(message)) {
       links[message.from.value][static_cast<size_t>(TrackKind::kHostLink)] += seconds;
       continue;
     }

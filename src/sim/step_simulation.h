@@ -2,6 +2,7 @@
 // between them, messages, and what memory each of it takes. Built once, run once. Not thread-safe.
 #pragma once
 
+#include <functional>
 #include <map>
 #include <optional>
 #include <set>
@@ -65,22 +66,20 @@ class StepSimulation {
     TaskId begin = -1, end = -1;
     std::vector<std::pair<TaskId, double>> arrivals;  // messages to it, with their bytes
   };
+  struct GatherStop {  // where a rank gathers slices of weights
+    DeviceId rank;
+    int32_t instruction = -1;
+    TaskId before = -1, after = -1;
+  };
   struct StagePoint {
     int dp_rank = 0, stage = 0;
   };
 
-  // step_simulation.cc: gates, messages, state, trace.
-  void add_reallocations();
+  // step_simulation.cc: gates and waits, trace.
   void add_blocks();
   TaskId first_fetch() const;
   void add_edges();
   bool fused_with_previous(CallId id) const;
-  void add_messages(const Reallocation& reallocation, std::map<int32_t, ReallocatedOn>& ranks);
-  void add_exchanges();
-  void add_hand_over(DeviceId rank, int32_t instruction);
-  void add_exchange(DeviceId rank, int32_t instruction);
-  void add_state_move(DeviceId rank, int32_t instruction);
-  TaskId link_task(DeviceId from, DeviceId to, double bytes, MessageEvent event);
   std::vector<int32_t> replica_ports(CallId call, int stage) const;
   const Instruction& instruction(DeviceId rank, int32_t index) const;
   // A call has a block for all or the early part of its samples, and one for the late part.
@@ -96,6 +95,23 @@ class StepSimulation {
   Trace make_trace();
   void add_events(Trace* trace) const;
   void summarise_calls(Trace* trace) const;
+
+  // add_moves.cc: what moves between calls.
+  void add_reallocations();
+  void add_messages(const Reallocation& reallocation, std::map<int32_t, ReallocatedOn>& ranks);
+  void add_gathers(const ParamLayout& layout, const std::vector<GatherStop>& stops,
+                   const std::function<StepPrices::SliceGather(DeviceId)>& price);
+  void add_exchanges();
+  void add_hand_over(DeviceId rank, int32_t instruction);
+  void add_exchange(DeviceId rank, int32_t instruction);
+  void add_state_move(DeviceId rank, int32_t instruction);
+  TaskId link_task(DeviceId from, DeviceId to, double bytes, MessageEvent event);
+  // Of what a rank does on its own links, with whomever; else from one device to another, or
+  // between a device and its host.
+  static bool keeps_own_links_busy(const MessageEvent& event) {
+    return event.from == event.to &&
+           (event.kind == EventKind::kExchange || event.kind == EventKind::kReallocation);
+  }
 
   // expand_calls.cc: what happens inside calls.
   void expand_call(CallId id);
@@ -194,9 +210,9 @@ class StepSimulation {
   std::vector<std::vector<TaskId>> ends_;                      // [rank][instruction]
   std::vector<std::map<int32_t, Block>> blocks_;               // [slot], by device
   std::vector<std::map<int32_t, ReallocatedOn>> reallocated_;  // [entry], by member
-  std::vector<TaskId> gates_;  // of exchanges: all members have come; of shares the whole
-  TaskId handed_ = -1;         // of a hand-over: all ranks have come, and know
-  std::vector<TaskId> moved_;  // [move]: the cache of its sample is there
+  // [exchange], by rank: it has come; of a share: all have come and know.
+  std::vector<std::map<int32_t, TaskId>> gates_;
+  TaskId handed_ = -1;  // of a hand-over: all ranks have come, and know
   std::vector<OpEvent> ops_;
   std::vector<MessageEvent> message_events_;
   std::vector<double> busy_;       // by device

@@ -1,10 +1,7 @@
 #include "weights/move_audit.h"
 
-#include <cmath>
-
 #include "program/listed_messages.h"
 #include "program/listed_transfers.h"
-#include "program/placement.h"
 #include "samples/listed_counts.h"
 #include "weights/reallocate.h"
 
@@ -38,18 +35,8 @@ void add_shares(const MovedWeights& moved, const Communicator& sharers, Transfer
   std::vector<DeviceId> ranks;
   for (const int64_t member : sharers.members())
     ranks.push_back(DeviceId{static_cast<int32_t>(member)});
-  for (int64_t layer = kEndsOfModel; layer < moved.layers; ++layer)
-    if (const int64_t bytes = gathered_bytes(moved, ranks, layer); bytes > 0)
-      ++(*counts)[{Transfer::kAllGather, sharers.name(), -1, -1, bytes}];
-}
-
-MovedWeights moved_by(const Program& program, int32_t entry) {
-  const Reallocation& reallocation = program.reallocations[entry];
-  const WeightCopy& to = program.copies[reallocation.copy];
-  const WeightCopy& home = program.copies[home_copy(program, to.role)];
-  const ModelShape& model = *find_shape(program, to.role);
-  return {home.layout,   to.layout,    reallocation.messages,
-          model.changed, model.layers, std::llround(model.widths.gathered)};
+  for (const int64_t bytes : gathered_arrivals(moved, ranks))
+    if (bytes > 0) ++(*counts)[{Transfer::kAllGather, sharers.name(), -1, -1, bytes}];
 }
 
 }  // namespace
@@ -57,7 +44,7 @@ MovedWeights moved_by(const Program& program, int32_t entry) {
 TransferCounts listed_of_reallocation(const Program& program, int32_t entry, DeviceId rank,
                                       int32_t channel, const SideOfMove* source,
                                       const SideOfMove* target) {
-  const MovedWeights moved = moved_by(program, entry);
+  const MovedWeights moved = moved_weights(program, entry);
   TransferCounts out;
   add_listed(messages_of(moved, rank), channel, &out);
   if (source != nullptr && source->instance.shards)
@@ -70,9 +57,16 @@ TransferCounts listed_of_reallocation(const Program& program, int32_t entry, Dev
   return out;
 }
 
+TransferCounts listed_of_following(const Program& program, const SideOfMove& source,
+                                   DeviceId rank) {
+  TransferCounts out;
+  add_gathers(program, source, rank, call_frame(program, source.call).model->layers, &out);
+  return out;
+}
+
 TransferCounts digests_of_reallocation(const Program& program, int32_t entry, DeviceId rank,
                                        int32_t channel) {
-  const MovedWeights moved = moved_by(program, entry);
+  const MovedWeights moved = moved_weights(program, entry);
   TransferCounts out;
   const auto add = [&](const std::vector<Message>& messages) {
     add_listed(digest_messages(messages, rank, moved.number_bytes), channel, &out);

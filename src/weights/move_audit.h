@@ -22,6 +22,10 @@ TransferCounts listed_of_reallocation(const Program& program, int32_t entry, Dev
                                       int32_t channel, const SideOfMove* source,
                                       const SideOfMove* target);
 
+// Of a role that follows another: the gathers of the source's slices, layer by layer. REQUIRES: its
+// weights are slices.
+TransferCounts listed_of_following(const Program& program, const SideOfMove& source, DeviceId rank);
+
 // The hashes that come with the messages where they are compared (ReallocateOptions::compare).
 TransferCounts digests_of_reallocation(const Program& program, int32_t entry, DeviceId rank,
                                        int32_t channel);

@@ -148,9 +148,17 @@ Status RankModels::follow(CallId id, double keep) {
   for (auto& [state, resting] : states_)
     if (program_.states[state] == RoleState{source, false} && home) resting.memory.wait();
   note_update(target);
-  BRAID_TRY(follow_weights(roles_.at(target.value),
-                           home ? roles_.at(source.value) : copies_.at(copy).instance, keep)
-                .at(cat("weights of ", target)));
+  ModelInstance& followed = home ? roles_.at(source.value) : copies_.at(copy).instance;
+  const auto listed = [&] {
+    const CallId user = home ? homes_.at(source.value) : user_of(program_, copy);
+    return listed_of_following(program_, {user, groups(user), followed}, self());
+  };
+  BRAID_TRY(audited(
+      cat("following of ", target), [&] { return followed.shards ? listed() : TransferCounts(); },
+      [&] {
+        return follow_weights(roles_.at(target.value), followed, keep)
+            .at(cat("weights of ", target));
+      }));
   note_training(target);
   return ok_status();
 }
@@ -169,7 +177,7 @@ Status RankModels::begin_move(int32_t entry) {
   const WeightCopy& from = program_.copies[home_of(to.role)];
   const bool gives = place_in_mesh(from.layout, self()).has_value();
   const bool takes = place_in_mesh(to.layout, self()).has_value();
-  const CallId user = user_of(reallocation.copy);
+  const CallId user = user_of(program_, reallocation.copy);
   if (takes && copies_.count(reallocation.copy) == 0) BRAID_TRY(load_copy(reallocation.copy, user));
   for (const auto& [state, resting] : states_)
     if (program_.states[state] == RoleState{to.role, false}) load(state);
@@ -198,7 +206,7 @@ void RankModels::expect_listed(OpenMove& open) const {
   std::optional<SideOfMove> source, target;
   if (const auto home = homes_.find(open.role.value); home != homes_.end())
     source.emplace(SideOfMove{home->second, groups(home->second), roles_.at(open.role.value)});
-  const CallId user = user_of(program_.reallocations[open.entry].copy);
+  const CallId user = user_of(program_, program_.reallocations[open.entry].copy);
   if (open.target != nullptr) target.emplace(SideOfMove{user, groups(user), open.target->instance});
   open.audit.expect(
       listed_of_reallocation(program_, open.entry, self(), kFirstWeightChannel + open.entry,
@@ -206,21 +214,6 @@ void RankModels::expect_listed(OpenMove& open) const {
   if (open.compares)
     open.audit.expect(
         digests_of_reallocation(program_, open.entry, self(), kFirstWeightChannel + open.entry));
-}
-
-// One that shares out sequences, if there is one: a generation runs on its model all the same.
-CallId RankModels::user_of(int32_t copy) const {
-  std::optional<CallId> first;
-  for (size_t i = 0; i < program_.calls.size(); ++i) {
-    if (program_.calls[i].copy != copy) continue;
-    const Call& call = program_.graph.calls[i];
-    if (call.kind == CallKind::kFollow) return home_call(program_.graph, RoleId{call.function});
-    const CallId id{static_cast<int32_t>(i)};
-    if (program_.calls[i].strategy.sequence_parallel) return id;
-    if (!first) first = id;
-  }
-  BRAID_CHECK(first.has_value(), "a copy is there for a call");
-  return *first;
 }
 
 RankModels::OpenMove* RankModels::open_move(int32_t entry) {

@@ -114,7 +114,6 @@ class RankModels {
   ModelPart part_of(CallId call) const;
   ReadBlocks* reads_of(CallId call);  // of its copy; null where nobody compares
   int32_t home_of(const RoleId& role) const;
-  CallId user_of(int32_t copy) const;  // a call whose model has its layout
   Status begin_move(int32_t entry);
   const TensorMap& map_of(const RoleId& role, const ModelSpec& architecture);
   void find_states();

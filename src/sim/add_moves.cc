@@ -1,0 +1,167 @@
+// What moves between calls: weights, fields, samples of a generation that is handed over, and
+// state.
+#include <map>
+#include <tuple>
+#include <utility>
+
+#include "sim/step_simulation.h"
+
+namespace braid::inline sim {
+
+// The tasks of messages have the order of the program, so that of those that wait for a port since
+// the same moment the one that ranks list first goes first. Each begins when both of its ranks have
+// come to the reallocation, a relay's when what it passes on has arrived; those of one pair of
+// ranks and one hop follow each other.
+void StepSimulation::add_reallocations() {
+  for (const Reallocation& reallocation : program_.reallocations) {
+    auto& ranks = reallocated_.emplace_back();
+    for (const DeviceId member : reallocation.members) {
+      const TaskId begin = tasks_.add(0), end = tasks_.add(0);
+      tasks_.wait(end, begin);
+      ranks[member.value] = {-1, begin, end, {}};
+    }
+  }
+  for (size_t rank = 0; rank < program_.ranks.size(); ++rank)
+    for (size_t i = 0; i < program_.ranks[rank].instructions.size(); ++i)
+      if (const Instruction& entry = program_.ranks[rank].instructions[i];
+          entry.kind == OpKind::kReallocate)
+        reallocated_[entry.detail].at(static_cast<int32_t>(rank)).instruction =
+            static_cast<int32_t>(i);
+  for (size_t entry = 0; entry < program_.reallocations.size(); ++entry)
+    add_messages(program_.reallocations[entry], reallocated_[entry]);
+}
+
+// One task for the ranks that share slices of a layout, which all of them come to.
+void StepSimulation::add_gathers(const ParamLayout& layout, const std::vector<GatherStop>& stops,
+                                 const std::function<StepPrices::SliceGather(DeviceId)>& price) {
+  std::map<DeviceId, std::pair<TaskId, double>> gathers;  // by the first of them: task, bytes
+  for (const GatherStop& stop : stops) {
+    const std::vector<DeviceId> sharers = slice_sharers(layout, stop.rank);
+    if (sharers.empty()) continue;
+    const auto [found, fresh] = gathers.try_emplace(sharers.front());
+    if (fresh) {
+      const auto [bytes, seconds] = price(stop.rank);
+      found->second = {tasks_.add(seconds, group_ports(problem_.cluster, sharers)), bytes};
+    }
+    MessageEvent event;
+    event.kind = EventKind::kReallocation;
+    event.task = found->second.first, event.bytes = found->second.second;
+    event.instruction = stop.instruction;
+    event.call = instruction(stop.rank, stop.instruction).call;
+    event.from = event.to = stop.rank;
+    event.link = farthest_link(problem_.cluster, stop.rank, sharers);
+    message_events_.push_back(event);
+    tasks_.wait(event.task, stop.before);
+    tasks_.wait(stop.after, event.task);
+  }
+}
+
+void StepSimulation::add_messages(const Reallocation& reallocation,
+                                  std::map<int32_t, ReallocatedOn>& ranks) {
+  std::map<std::tuple<DeviceId, int32_t, int32_t, int32_t>, std::vector<TaskId>> arrived;
+  std::map<std::tuple<DeviceId, DeviceId, int32_t, int32_t>, TaskId> channels;
+  for (const Message& message : reallocation.messages) {
+    ReallocatedOn& from = ranks.at(message.from.value);
+    ReallocatedOn& to = ranks.at(message.to.value);
+    MessageEvent event;
+    event.kind = EventKind::kReallocation;
+    event.instruction = from.instruction;
+    event.call = instruction(message.from, from.instruction).call;
+    const TaskId task = link_task(message.from, message.to, message.bytes, event);
+    to.arrivals.emplace_back(task, message.bytes);
+    for (const TaskId before : {from.begin, to.begin}) tasks_.wait(task, before);
+    for (const TaskId after : {from.end, to.end}) tasks_.wait(after, task);
+    for (const TaskId before :
+         arrived[{message.from, message.slot - 1, message.depth - 1, message.lane}])
+      tasks_.wait(task, before);
+    arrived[{message.to, message.slot, message.depth, message.lane}].push_back(task);
+    const auto [last, first] =
+        channels.insert({{message.from, message.to, message.depth, message.lane}, task});
+    if (!first) tasks_.wait(task, std::exchange(last->second, task));
+  }
+}
+
+// A rank comes to each exchange or share and goes on. A share begins when all have come; of an
+// exchange a rank's part when those who send to it have.
+void StepSimulation::add_exchanges() {
+  for (size_t entry = 0; entry < program_.exchanges.size(); ++entry) {
+    const Exchange& exchange = program_.exchanges[entry];
+    std::map<int32_t, TaskId>& gates = gates_.emplace_back();
+    if (exchange.shared()) {
+      const TaskId whole =
+          tasks_.add(prices_.exchange(static_cast<int32_t>(entry), DeviceId{0}).seconds);
+      for (size_t rank = 0; rank < program_.ranks.size(); ++rank)
+        gates[static_cast<int32_t>(rank)] = whole;
+    } else {
+      for (const DeviceId rank : exchange.members) gates[rank.value] = tasks_.add(0);
+    }
+  }
+}
+
+void StepSimulation::add_exchange(DeviceId rank, int32_t index) {
+  const Instruction& i = instruction(rank, index);
+  const std::map<int32_t, TaskId>& gates = gates_[i.detail];
+  if (i.kind == OpKind::kShare) {
+    ends_[rank.value][index] = gates.at(rank.value);
+    return;
+  }
+  const ExchangePrice& price = prices_.exchange(i.detail, rank);
+  MessageEvent event;
+  event.kind = EventKind::kExchange, event.call = i.call;
+  event.from = event.to = rank;
+  event.bytes = price.received;
+  event.link = price.network ? LinkKind::kNetwork : LinkKind::kNvlink;
+  event.instruction = index;
+  event.task = tasks_.add(price.seconds, exchange_ports(rank, price));
+  tasks_.wait(event.task, gates.at(rank.value));
+  for (const int32_t sender : price.senders) tasks_.wait(event.task, gates.at(sender));
+  message_events_.push_back(event);
+  ends_[rank.value][index] = event.task;
+}
+
+// All ranks come to the hand-over and go on; samples that move are on their way from there, and the
+// replicas that take them wait.
+void StepSimulation::add_hand_over(DeviceId rank, int32_t index) {
+  if (handed_ < 0) handed_ = tasks_.add(prices_.hand_over_s());
+  const CallId id = program_.scoring.generate;
+  const CallPlacement& where = program_.calls[id.value];
+  const TaskId end = ends_[rank.value][index] = tasks_.add(0);
+  tasks_.wait(end, handed_);
+  const int own = position_in(where, rank).dp_rank;
+  const std::vector<SampleMove>& moves = prices_.handed()->handed.moves;
+  for (size_t i = 0; own >= 0 && i < moves.size(); ++i) {
+    if (moves[i].to != own) continue;
+    for (const double bytes : prices_.moved_messages(i)) {
+      MessageEvent event;
+      event.kind = EventKind::kExchange, event.call = id, event.instruction = index;
+      const TaskId message = link_task(counterpart(where, rank, moves[i].from), rank, bytes, event);
+      tasks_.wait(message, handed_);
+      tasks_.wait(end, message);
+    }
+  }
+}
+
+// A message between two devices over the fastest link between them.
+TaskId StepSimulation::link_task(DeviceId from, DeviceId to, double bytes, MessageEvent event) {
+  const auto [seconds, link] = prices_.link(from, to, bytes);
+  event.task = tasks_.add(seconds, message_ports(from, to, link));
+  event.from = from, event.to = to, event.bytes = bytes, event.link = link;
+  message_events_.push_back(event);
+  return event.task;
+}
+
+void StepSimulation::add_state_move(DeviceId rank, int32_t index) {
+  const Instruction& i = instruction(rank, index);
+  const auto [bytes, seconds] = prices_.state_move(rank, index);
+  MessageEvent event;
+  event.kind = i.kind == OpKind::kLoad ? EventKind::kLoad : EventKind::kOffload;
+  event.call = i.call;
+  event.from = event.to = rank;
+  event.bytes = bytes;
+  event.instruction = index;
+  event.task = tasks_.add(seconds, {port_of(rank, TrackKind::kHostLink)});
+  message_events_.push_back(event);
+  ends_[rank.value][index] = event.task;
+}
+
+}  // namespace braid::inline sim

@@ -1,0 +1,132 @@
+// When fields of samples move, and what all ranks tell each other at the end of a fetch.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+
+#include "plan/test_problem.h"
+#include "pricing/rl_engine.h"
+#include "program/exchange.h"
+#include "program/program.h"
+#include "sim/exchange_prices.h"
+#include "sim/simulate.h"
+
+namespace braid::inline sim {
+namespace {
+
+// Lengths differ, so that ranks end at different times.
+PlanningProblem uneven_problem() {
+  PlanningProblem problem = make_test_problem({.actor = "qwen2.5-0.5b",
+                                               .critic = "qwen2.5-0.5b",
+                                               .devices = 4,
+                                               .prompts = 32,
+                                               .minibatches = 1});
+  problem.workload.response = {LengthDistribution::Kind::kLognormal, 384, 0.8, 1024, {}};
+  return problem;
+}
+
+Trace traced(const Program& program, const PlanningProblem& problem) {
+  SimOptions options;
+  options.events = true;
+  const auto trace = simulate(program, problem, committed_calibration(), options);
+  BRAID_CHECK(trace.ok(), trace.status().message());
+  return *trace;
+}
+
+const CallSummary& summary_of(const Trace& trace, const std::string& call) {
+  const auto found = std::find_if(
+      trace.calls.begin(), trace.calls.end(),
+      [&](const CallSummary& each) { return trace.call_names[each.call.value] == call; });
+  BRAID_CHECK(found != trace.calls.end(), call);
+  return *found;
+}
+
+// Values go to the one rank that computes advantages: a sender's part begins when its own are
+// there, that rank's when all have come.
+TEST(FieldMoves, BeginWhenThoseWhoSendHaveCome) {
+  const PlanningProblem problem = uneven_problem();
+  const Program program = *compile(uniform_plan(problem, 4, 1, 1), problem);
+  const Trace trace = traced(program, problem);
+  const CallSummary& values = summary_of(trace, "values");
+  ASSERT_EQ(values.spans.size(), 4u);
+  double last = 0;
+  for (const auto& [device, span] : values.spans) last = std::max(last, span.second);
+  int receiving = 0;
+  for (const TraceEvent& event : trace.events) {
+    if (event.kind != EventKind::kExchange) continue;
+    const int32_t entry = program.ranks[event.device.value].instructions[event.instruction].detail;
+    if (program.exchanges[entry].producer != values.call) continue;
+    EXPECT_GE(event.start_s, values.spans.at(event.device).second - 1e-12);
+    if (event.bytes > 0) {
+      ++receiving;
+      EXPECT_GE(event.start_s, last - 1e-12);
+    }
+  }
+  EXPECT_EQ(receiving, 1);
+}
+
+TEST(FieldMoves, OfARankComeFromThoseThatHaveItsRows) {
+  const PlanningProblem problem = make_test_problem({.algorithm = "grpo", .devices = 4});
+  Program program = *compile(uniform_plan(problem, 4, 1, 1), problem);
+  const auto found = std::find_if(program.exchanges.begin(), program.exchanges.end(),
+                                  [](const Exchange& each) { return !each.shared(); });
+  ASSERT_NE(found, program.exchanges.end());
+  program.exchanges = {*found};
+  SampleLengths lengths;
+  lengths.prompt = lengths.response = {3, 3, 3, 3};
+  const auto prices = price_exchanges(
+      program, lengths,
+      [](CallId, SamplePart) {
+        return std::vector<SampleRows>{{0}, {1}, {2}, {3}};
+      },
+      [](CallId, SamplePart) {
+        return std::vector<SampleRows>{{0}, {0, 1}, {}, {0, 2, 3}};
+      },
+      [](DeviceId, DeviceId, double) {
+        return LinkTime{1, LinkKind::kNvlink};
+      },
+      [](double) { return 0.0; });
+  ASSERT_EQ(prices.size(), 1u);
+  EXPECT_TRUE(prices[0][0].senders.empty());
+  EXPECT_EQ(prices[0][1].senders, (std::vector<int32_t>{0}));
+  EXPECT_TRUE(prices[0][2].senders.empty());
+  EXPECT_EQ(prices[0][3].senders, (std::vector<int32_t>{0, 2}));
+}
+
+// A mark and a number a prompt of each rank, padded to the most; where most ranks have none, a sum.
+TEST(FieldMoves, WhatAFetchTells) {
+  const Call generated = make_test_problem({.algorithm = "grpo"}).graph.calls[0];
+  ASSERT_EQ(generated.kind, CallKind::kFetch);
+  EXPECT_EQ(told_numbers(generated, 8), 1);
+  EXPECT_TRUE(told_in_fetch(generated, 10, 8, 1).empty());
+  const auto even = told_in_fetch(generated, 10, 8, 4);
+  ASSERT_EQ(even.size(), 2u);
+  EXPECT_EQ(even[0].bytes, 4 * 8);
+  EXPECT_EQ(even[1].kind, OpKind::kAllGather);
+  EXPECT_EQ(even[1].bytes, 4 * (1 + 3 * 8));
+  const auto few = told_in_fetch(generated, 2, 8, 16);
+  EXPECT_EQ(few[1].kind, OpKind::kAllReduce);
+  EXPECT_EQ(few[1].bytes, 16 + 2 * 8);
+}
+
+// All ranks wait for it.
+TEST(FieldMoves, AFetchEndsWhenAllHaveTold) {
+  const PlanningProblem problem = uneven_problem();
+  const Trace trace = traced(*compile(uniform_plan(problem, 4, 1, 1), problem), problem);
+  const CallSummary& fetch = summary_of(trace, "fetch");
+  const Efficiency efficiency =
+      family_efficiency(committed_calibration(), gpu_of(problem.cluster, DeviceId{0}),
+                        Precision::kBf16, problem.train_engine, problem.generate_engine);
+  const Node& node = problem.cluster.nodes.front();
+  double told = 0;
+  for (const ToldByAll& each : told_in_fetch(problem.graph.calls[0], 32, 1, 4))
+    told +=
+        collective_s(CollectiveOp::kAllGather, static_cast<double>(each.bytes),
+                     make_group(node.gpu, 4, 1, node.devices, node.nic_gbps_per_gpu), efficiency);
+  EXPECT_GT(told, 0);
+  ASSERT_EQ(fetch.spans.size(), 4u);
+  for (const auto& [device, span] : fetch.spans)
+    EXPECT_NEAR(span.second - span.first, efficiency.rl_step_host_s + told, 1e-9);
+}
+
+}  // namespace
+}  // namespace braid::inline sim
