@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "comm/transfer_audit.h"
 #include "device/tensor_memory.h"
 #include "samples/call_groups.h"
 
@@ -69,6 +70,7 @@ int64_t micro_batch_tokens(const Partition& partition, const Expansion& ops, int
 Result<bool> finds_bytes(int64_t declared, at::Device device, Communicator* group) {
   const std::optional<int64_t> free = free_tensor_bytes(device);
   if (!free) return true;
+  const RanksTalk talk;
   BRAID_ASSIGN(const bool lacks, on_any_rank(declared > *free, group, "memory of a mini-batch"));
   return !lacks;
 }

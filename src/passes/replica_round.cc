@@ -6,6 +6,7 @@
 
 #include "base/rng.h"
 #include "base/text.h"
+#include "comm/transfer_audit.h"
 #include "device/tensor_memory.h"
 #include "passes/transfer_check.h"
 
@@ -163,6 +164,7 @@ Status ReplicaRound::sample(Model& model, ModelPass& pass, const DrawTokens& dra
 }
 
 Result<bool> ReplicaRound::any(bool here, const std::string& what) {
+  const RanksTalk talk;
   return on_any_rank(here, &replica_, what);
 }
 // A double holds a token and an f32 exactly. Of a round in which memory ran out the tokens are -1.

@@ -35,7 +35,10 @@ class TransferCheck {
   // All that was expected has been sent, and nothing else. `what` was executed, in messages.
   void settle(const std::string& what) { audit_.settle(what); }
   // What was sent says nothing: an op was begun twice, or not ended.
-  void forget() { *this = TransferCheck(); }
+  void forget() {
+    *this = TransferCheck();
+    audit_ = TransferAudit::forgotten();
+  }
 
  private:
   std::optional<CallFrame> frame_;

@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "base/text.h"
+#include "comm/transfer_audit.h"
 #include "device/tensor_memory.h"
 #include "host/stop_signal.h"
 #include "passes/train_calls.h"
@@ -82,6 +83,7 @@ Status JobReport::merge(double whole_s, double instruction_s, Json record) {
       mine.rewards[cat(row)] = rewards;
   std::vector<RankReport> parts = {mine};
   if (step_.ranks() > 1) {
+    const RanksTalk talk;
     BRAID_ASSIGN(const auto texts,
                  step_.exchange.gather_text(report_text(mine), "reports of the step"));
     parts.clear();

@@ -4,6 +4,7 @@
 #include <limits>
 
 #include "base/text.h"
+#include "comm/transfer_audit.h"
 
 namespace braid::inline session {
 namespace {
@@ -51,6 +52,7 @@ Result<Metrics> metrics_field(const Json& json, const std::string& key) {
 }
 
 Result<Json> gather_metrics(const Metrics& mine, FieldExchange& exchange) {
+  const RanksTalk talk;
   BRAID_ASSIGN(const auto texts, exchange.gather_text(metrics_json(mine).dump(), "metrics"));
   Metrics all;
   for (const std::string& text : texts) {

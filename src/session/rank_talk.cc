@@ -6,6 +6,7 @@
 
 #include "base/json.h"
 #include "base/text.h"
+#include "comm/transfer_audit.h"
 
 namespace braid::inline session {
 namespace {
@@ -73,6 +74,7 @@ Status RankTalk::until_told(Status own) {
 
 Result<std::vector<std::string>> RankTalk::gather_or_fail(const std::string& mine,
                                                           const std::string& what) {
+  const RanksTalk talk;
   const Status own = std::exchange(untold_, ok_status());
   if (ranks() == 1) return own.ok() ? exchange_.gather_text(mine, what) : own;
   const Json failed = {{"code", own.code()}, {"message", own.message()}};

@@ -8,6 +8,7 @@
 
 #include "algo/batch.h"
 #include "base/text.h"
+#include "comm/transfer_audit.h"
 #include "host/work_section.h"
 #include "plan/make_problem.h"
 #include "samples/step_metrics.h"

@@ -3,6 +3,7 @@
 #include <chrono>
 
 #include "base/text.h"
+#include "comm/transfer_audit.h"
 #include "host/work_section.h"
 #include "session/session.h"
 
@@ -117,6 +118,7 @@ Result<std::map<std::string, double>> Session::take_step(const InstructionObserv
   std::map<std::string, double> row;
   timeline_.begin_step(is_recorded(config_, position_.step));
   const Clock::time_point begin = Clock::now();
+  StepAudit audit;
   const Status status = guarded([&] {
     Turn turn;
     if (ahead_ && !open_) {
@@ -147,6 +149,7 @@ Result<std::map<std::string, double>> Session::take_step(const InstructionObserv
     abandon_step();
     return status;
   }
+  audit.settle(cat("step ", position_.step));
   open_.reset();
   return row;
 }
