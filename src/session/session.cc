@@ -429,7 +429,7 @@ Status Session::fetch(const Call& call) {
   std::vector<std::string> told;
   const auto listed = [&] {
     const RolloutConfig& of = config_.rollout;
-    return listed_of_fetch(call, of.prompts_per_step, of.samples_per_prompt, ranks());
+    return listed_of_fetch(call, prompts_to_fetch(), of.samples_per_prompt, ranks());
   };
   const auto tell = [&]() -> Status {
     BRAID_ASSIGN(told, talk_.gather_or_fail(share.ok() ? *share : "", "the end of fetching"));
