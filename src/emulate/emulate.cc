@@ -14,7 +14,7 @@
 namespace braid::inline emulate {
 namespace {
 
-constexpr int64_t kMostRanks = 64;
+constexpr int64_t kMostRanks = 128;
 constexpr double kShortestStep_s = 2;    // of this machine
 constexpr int kTrials = 12;              // of the time that a real call takes
 constexpr int64_t kLead_ns = 300000000;  // from the agreement on the begin to the begin

@@ -23,8 +23,11 @@ double open_files() {
 RankUse use_so_far(const World& world) {
   RankUse out;
   for (int kind = 0; kind < static_cast<int>(Transfer::kCount); ++kind) {
-    const Traffic traffic = world.traffic(static_cast<Transfer>(kind));
-    out.calls += static_cast<double>(traffic.calls);
+    const auto transfer = static_cast<Transfer>(kind);
+    const Traffic traffic = world.traffic(transfer);
+    const auto calls = static_cast<double>(traffic.calls);
+    out.calls += calls;
+    if (transfer == Transfer::kSend || transfer == Transfer::kReceive) out.messages += calls;
     out.bytes += static_cast<double>(traffic.bytes);
   }
   out.store_requests = static_cast<double>(world.store_requests());
@@ -37,6 +40,7 @@ RankUse use_so_far(const World& world) {
 RankUse use_since(const RankUse& before, const RankUse& now) {
   RankUse out = now;
   out.calls -= before.calls;
+  out.messages -= before.messages;
   out.bytes -= before.bytes;
   out.store_requests -= before.store_requests;
   return out;
@@ -45,14 +49,15 @@ RankUse use_since(const RankUse& before, const RankUse& now) {
 Result<std::vector<RankUse>> gather_use(Communicator& everyone, const RankUse& own) {
   const at::Tensor mine = at::zeros({kNumbersOfUse}, at::kDouble);
   const at::Tensor all = at::zeros({everyone.size() * kNumbersOfUse}, at::kDouble);
-  const double numbers[kNumbersOfUse] = {own.calls,      own.bytes,      own.store_requests,
-                                         own.open_files, own.peak_bytes, own.cpu_s};
+  const double numbers[kNumbersOfUse] = {own.calls,          own.messages,   own.bytes,
+                                         own.store_requests, own.open_files, own.peak_bytes,
+                                         own.cpu_s};
   std::copy(numbers, numbers + kNumbersOfUse, mine.mutable_data_ptr<double>());
   BRAID_TRY(everyone.all_gather(all, mine, "what ranks take").wait());
   std::vector<RankUse> out;
   const auto* n = all.const_data_ptr<double>();
   for (int64_t rank = 0; rank < everyone.size(); ++rank, n += kNumbersOfUse)
-    out.push_back({n[0], n[1], n[2], n[3], n[4], n[5]});
+    out.push_back({n[0], n[1], n[2], n[3], n[4], n[5], n[6]});
   return out;
 }
 

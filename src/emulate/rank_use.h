@@ -9,17 +9,18 @@ namespace braid::inline emulate {
 
 struct RankUse {
   double calls = 0;           // of c10d
+  double messages = 0;        // those of them that are sends and receives
   double bytes = 0;           // that it gave to them
   double store_requests = 0;  // its own, neither the watchdog's nor Gloo's
   double open_files = 0;      // at the time
   double peak_bytes = 0;      // resident, the most so far
   double cpu_s = 0;           // of all its threads
 };
-inline constexpr int64_t kNumbersOfUse = 6;
+inline constexpr int64_t kNumbersOfUse = 7;
 
 // Of this process so far.
 RankUse use_so_far(const World& world);
-// Calls, bytes and requests since then; of the rest `now`.
+// Calls, messages, bytes and requests since then; of the rest `now`.
 RankUse use_since(const RankUse& before, const RankUse& now);
 // Of all ranks, in their order. All call it.
 Result<std::vector<RankUse>> gather_use(Communicator& everyone, const RankUse& own);

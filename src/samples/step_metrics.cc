@@ -4,6 +4,7 @@
 #include <ATen/ops/expm1.h>
 
 #include <algorithm>
+#include <numeric>
 
 #include "data/response_text.h"
 
@@ -49,6 +50,29 @@ int64_t row_tokens(const SampleStore& store, const Rows& rows) {
   int64_t tokens = 0;
   for (const size_t row : rows) tokens += prompts[row] + responses[row];
   return tokens;
+}
+
+double token_imbalance(const std::vector<int64_t>& by_rank) {
+  const int64_t all = std::accumulate(by_rank.begin(), by_rank.end(), int64_t{0});
+  if (all == 0) return 1;
+  const int64_t most = *std::max_element(by_rank.begin(), by_rank.end());
+  return static_cast<double>(most * std::ssize(by_rank)) / static_cast<double>(all);
+}
+
+double token_imbalance(const Partition& partition) {
+  double fullest = 0, mean = 0;
+  for (const MiniBatch& minibatch : partition.minibatches) {
+    std::vector<int64_t> by_rank;
+    int64_t all = 0;
+    for (const std::vector<int64_t>& tokens : minibatch.tokens) {
+      by_rank.push_back(std::accumulate(tokens.begin(), tokens.end(), int64_t{0}));
+      all += by_rank.back();
+    }
+    const double of_rank = static_cast<double>(all) / static_cast<double>(by_rank.size());
+    fullest += token_imbalance(by_rank) * of_rank;
+    mean += of_rank;
+  }
+  return mean > 0 ? fullest / mean : 1;
 }
 
 std::vector<Json> sample_rows(const SampleStore& store, const Tokenizer* tokenizer,

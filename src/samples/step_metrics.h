@@ -3,6 +3,7 @@
 
 #include "algo/algorithm.h"
 #include "data/tokenizer/tokenizer.h"
+#include "program/partition.h"
 #include "samples/sample_store.h"
 
 namespace braid::inline samples {
@@ -22,6 +23,11 @@ int64_t row_tokens(const SampleStore& store, const Rows& rows);
 
 // Rows of a step that samples.jsonl shows.
 inline constexpr size_t kShownSamples = 3;
+// How uneven data-parallel ranks are: the most tokens of one over the mean, 1 where all have as
+// many.
+double token_imbalance(const std::vector<int64_t>& by_rank);
+// Of all mini-batches, at the end of each of which ranks wait for the fullest.
+double token_imbalance(const Partition& partition);
 
 // Texts and numbers of the first rows, for samples.jsonl; texts end before the first of `stops`,
 // `step` counts from 0. "reward" is what training used, "rewards" what each of the list gave,

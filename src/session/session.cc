@@ -23,6 +23,7 @@
 #include "program/exchange.h"
 #include "samples/listed_counts.h"
 #include "samples/step_metrics.h"
+#include "session/call_balance.h"
 #include "session/check_models.h"
 #include "weights/check_tokenizers.h"
 #include "weights/memory_report.h"
@@ -362,6 +363,7 @@ Status Session::share(int32_t entry) {
   if (call.kind == CallKind::kCompute) return share_algo_state(shared.producer);
   BRAID_TRY(account.share(shared, position_.step).status());
   note_predictions(call);
+  note_balance(step_, call, rows_of(call), store_of(call));
   return ok_status();
 }
 
@@ -377,6 +379,7 @@ void Session::note_predictions(const Call& call) {
 Status Session::run_call(const Call& call, SamplePart part) {
   BRAID_TRY(read_for(call, part));
   BRAID_TRY(execute_call(call, part));
+  if (part == SamplePart::kAll) note_balance(step_, call, rows_of(call), store_of(call));
   leave_call(call);
   return ok_status();
 }
@@ -529,6 +532,7 @@ Status Session::end_region(const Call& call, SamplePart part) {
     BRAID_TRY(end_generation(call));
   } else {
     models_->note_training(call.role);
+    note_balance(step_, call, rows_of(call), store_of(call));
   }
   leave_call(call);
   return ok_status();

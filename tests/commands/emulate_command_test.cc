@@ -32,7 +32,7 @@ TEST_F(EmulateCommand, PrintsPredictedBesideEmulated) {
   EXPECT_EQ(json["time_scale"].get<double>(), 0.2);
   const Json& ranks = json["ranks"];
   EXPECT_EQ(ranks["number"], 2);
-  for (const char* what : {"calls", "bytes", "open_files", "peak_bytes", "cpu_s"})
+  for (const char* what : {"calls", "messages", "bytes", "open_files", "peak_bytes", "cpu_s"})
     EXPECT_GT(ranks[what]["mean"].get<double>(), 0) << what;
   EXPECT_EQ(ranks["store_requests"]["most"].get<double>(), 0);  // within a step
   EXPECT_TRUE(path_exists(join_path(folder_, "run/emulated_trace.json")));
@@ -50,8 +50,8 @@ TEST_F(EmulateCommand, BadInputsAreNamed) {
       {"runtime.fault=dropped_wait", "runtime.fault: belongs to device=emulated"},
       {"device=emulated 'parallel={tp: 2}' placement=colocated runtime.fault=dropped_wait",
        "runtime.fault: no wait that the lists of this plan state moves an op by more than 10 %"},
-      {"device=emulated cluster.nodes=64 placement=colocated rollout.prompts_per_step=128",
-       "device: emulated: the plan is for 128 devices, at most 64 are emulated"},
+      {"device=emulated cluster.nodes=128 placement=colocated rollout.prompts_per_step=256",
+       "device: emulated: the plan is for 256 devices, at most 128 are emulated"},
       {"device=imagined", "device: must be cpu, cuda, cuda:N or emulated"},
   };
   for (const auto& one : cases) {

@@ -62,6 +62,7 @@ Json emulation_json(const Emulation& emulation, const TraceDifference& differenc
       {"ranks",
        {{"number", emulation.use.size()},
         {"calls", over_ranks(emulation.use, &RankUse::calls)},
+        {"messages", over_ranks(emulation.use, &RankUse::messages)},
         {"bytes", over_ranks(emulation.use, &RankUse::bytes)},
         {"store_requests", over_ranks(emulation.use, &RankUse::store_requests)},
         {"open_files", over_ranks(emulation.use, &RankUse::open_files)},

@@ -1,0 +1,39 @@
+#include "session/call_balance.h"
+
+#include <vector>
+
+#include "samples/step_metrics.h"
+
+namespace braid::inline session {
+namespace {
+
+// New tokens of each replica.
+std::vector<int64_t> generated_tokens(const StepContext& step, const Call& call, CallRows& rows,
+                                      const SampleStore& store) {
+  const CallId id = step.id_of(call);
+  const std::vector<int64_t> lens = store.lens_of(call);
+  const std::vector<SampleRows> by_rank = rows.by_rank(id, step.position.step);
+  std::vector<int64_t> out;
+  for (size_t rank = 0; rank < by_rank.size(); ++rank) {
+    if (!rows.leads_replica(id, static_cast<int64_t>(rank))) continue;
+    out.push_back(0);
+    for (const int32_t row : by_rank[rank]) out.back() += lens[row];
+  }
+  return out;
+}
+
+}  // namespace
+
+void note_balance(const StepContext& step, const Call& call, CallRows& rows,
+                  const SampleStore& store) {
+  const CallId id = step.id_of(call);
+  const bool generates = call.kind == CallKind::kGenerate;
+  const bool passes = call.kind == CallKind::kInfer || call.kind == CallKind::kTrainStep;
+  if (step.ranks() == 1 || !(generates || passes) || !step.leads(id)) return;
+  if (step.program.calls[id.value].strategy.dp == 1) return;
+  step.record.metrics["perf/imbalance_" + call.name].add(
+      generates ? token_imbalance(generated_tokens(step, call, rows, store))
+                : token_imbalance(rows.partition(id, step.position.step)));
+}
+
+}  // namespace braid::inline session
