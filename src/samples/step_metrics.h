@@ -23,6 +23,7 @@ int64_t row_tokens(const SampleStore& store, const Rows& rows);
 
 // Rows of a step that samples.jsonl shows.
 inline constexpr size_t kShownSamples = 3;
+
 // How uneven data-parallel ranks are: the most tokens of one over the mean, 1 where all have as
 // many.
 double token_imbalance(const std::vector<int64_t>& by_rank);

@@ -30,6 +30,8 @@ void note_balance(const StepContext& step, const Call& call, CallRows& rows,
   const bool generates = call.kind == CallKind::kGenerate;
   const bool passes = call.kind == CallKind::kInfer || call.kind == CallKind::kTrainStep;
   if (step.ranks() == 1 || !(generates || passes) || !step.leads(id)) return;
+  // Of what goes on from the step before, lengths do not say what is new.
+  if (generates && step.config.rollout.in_flight > 1) return;
   if (step.program.calls[id.value].strategy.dp == 1) return;
   step.record.metrics["perf/imbalance_" + call.name].add(
       generates ? token_imbalance(generated_tokens(step, call, rows, store))
