@@ -146,8 +146,8 @@ std::vector<int64_t> records_read(const std::string& ranks_file) {
   return out;
 }
 
-// A quarter, so that all know how long the rows are, and those that are learnt from. Rewards are
-// asked on one rank, which needs all prompts.
+// A quarter, so that all know how long the rows are, and those that are generated, scored and
+// learnt from.
 TEST_F(JobInputs, ARankReadsItsShareOfAStepAndWhatItWorksOn) {
   const std::vector<std::string> more = {"parallel={dp: 4}", "train.total_steps=2",
                                          "rollout.prompts_per_step=16"};
@@ -159,9 +159,10 @@ TEST_F(JobInputs, ARankReadsItsShareOfAStepAndWhatItWorksOn) {
   }
   finish(job_command("reads-grpo", "grpo", more));
   if (HasFatalFailure()) return;
-  const std::vector<int64_t> read = records_read(path("reads-grpo/ranks.jsonl"));
-  EXPECT_EQ(read[0], 16);
-  for (size_t rank = 1; rank < read.size(); ++rank) EXPECT_LT(read[rank], 16);
+  for (const int64_t read : records_read(path("reads-grpo/ranks.jsonl"))) {
+    EXPECT_GE(read, 4);
+    EXPECT_LT(read, 16);
+  }
 }
 
 // Every rank writes its share of a checkpoint there.

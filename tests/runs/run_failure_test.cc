@@ -114,7 +114,8 @@ TEST_F(FailedRun, ByARewardThatFails) {
   EXPECT_EQ(failures_, full_tier() ? 6 : 1);
 }
 
-// As in one process: every rank hears of it before the first update, so that all is saved.
+// As in one process: every rank hears of it before the first update, so that all is saved. Each of
+// the two ranks asks about two prompts a step: its third call is in step 2.
 TEST_F(FailedRun, ByARewardThatFailsInAJobOfRanks) {
   const std::vector<std::string> ranks = {"parallel={dp: 2}", "train.threads=1"};
   const auto with = [&](std::vector<std::string> more) {
@@ -123,7 +124,7 @@ TEST_F(FailedRun, ByARewardThatFailsInAJobOfRanks) {
   };
   finish(failing("ranks-whole", ranks));
   same_kernels("ranks-whole", "ranks-reward");
-  const CommandOutcome failed = shell("BRAID_TEST_TROUBLE='{\"at\": 6}'",
+  const CommandOutcome failed = shell("BRAID_TEST_TROUBLE='{\"at\": 3}'",
                                       failing("ranks-reward", with({"checkpoint.every_steps=0"})));
   EXPECT_EQ(failed.exit_code, 1) << failed.output;
   EXPECT_EQ(error_lines(failed.output), 1) << failed.output;
