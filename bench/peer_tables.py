@@ -47,7 +47,8 @@ def side(out, program, field, digits, ratio):
 
 def goals(results):
     """One sentence: how many goals are met, and which are not."""
-    held = [(name, out, goal) for (name, preset), goal in GOALS.items() for out in results if out["preset"] == preset]
+    held = [(name, out, goal) for (name, preset), goal in GOALS.items() for out in results
+            if out["preset"] == preset and name in out["ratios"]]
     missed = [f"{NAMES.get(name, name)}, {out['ratios'][name]:.2f} with `{out['preset']}` (goal {bound(goal)})"
               for name, out, goal in held if not met(out, name, goal)]
     return f"Of the {len(held)} goals that were set for this comparison {len(held) - len(missed)} are met. **Missed**: " + "; ".join(missed) + "."
