@@ -8,7 +8,7 @@
 #include "program/exchange.h"
 #include "program/program.h"
 #include "sim/exchange_prices.h"
-#include "sim/simulate.h"
+#include "sim/testing.h"
 
 namespace braid::inline sim {
 namespace {
@@ -22,14 +22,6 @@ PlanningProblem uneven_problem() {
                                                .minibatches = 1});
   problem.workload.response = {LengthDistribution::Kind::kLognormal, 384, 0.8, 1024, {}};
   return problem;
-}
-
-Trace traced(const Program& program, const PlanningProblem& problem) {
-  SimOptions options;
-  options.events = true;
-  const auto trace = simulate(program, problem, committed_calibration(), options);
-  BRAID_CHECK(trace.ok(), trace.status().message());
-  return *trace;
 }
 
 const CallSummary& summary_of(const Trace& trace, const std::string& call) {
@@ -111,7 +103,7 @@ TEST(FieldMoves, WhatAFetchTells) {
 // All ranks wait for it.
 TEST(FieldMoves, AFetchEndsWhenAllHaveTold) {
   const PlanningProblem problem = uneven_problem();
-  const Trace trace = traced(*compile(uniform_plan(problem, 4, 1, 1), problem), problem);
+  const Trace trace = traced(uniform_plan(problem, 4, 1, 1), problem);
   const CallSummary& fetch = summary_of(trace, "fetch");
   const Efficiency efficiency =
       family_efficiency(committed_calibration(), gpu_of(problem.cluster, DeviceId{0}),

@@ -10,7 +10,7 @@
 #include "program/placement.h"
 #include "program/program.h"
 #include "sim/call_cost.h"
-#include "sim/simulate.h"
+#include "sim/testing.h"
 
 namespace braid::inline sim {
 namespace {
@@ -54,11 +54,7 @@ struct Simulated {
 Simulated with_events(const ExecutionPlan& plan, const PlanningProblem& problem) {
   const auto program = compile(plan, problem);
   BRAID_CHECK(program.ok(), program.status().message());
-  SimOptions options;
-  options.events = true;
-  const auto trace = simulate(*program, problem, committed_calibration(), options);
-  BRAID_CHECK(trace.ok(), trace.status().message());
-  return {*program, *trace};
+  return {*program, traced(*program, problem)};
 }
 
 double bytes_of_model() {

@@ -9,7 +9,7 @@
 #include "plan/execution_plan.h"
 #include "plan/test_problem.h"
 #include "plan/validate.h"
-#include "sim/simulate.h"
+#include "sim/testing.h"
 
 namespace braid::inline sim {
 namespace {
@@ -22,16 +22,13 @@ struct HostTraffic {
 };
 
 HostTraffic host_traffic(const ExecutionPlan& plan, const PlanningProblem& problem) {
-  SimOptions options;
-  options.events = true;
-  const auto trace = simulate(*compile(plan, problem), problem, committed_calibration(), options);
-  EXPECT_TRUE(trace.ok()) << trace.status().message();
+  const Trace trace = traced(plan, problem);
   HostTraffic traffic;
-  for (const TraceEvent& event : trace->events) {
+  for (const TraceEvent& event : trace.events) {
     if (event.kind == EventKind::kLoad)
-      traffic.in[trace->call_names[event.call.value]] += event.bytes;
+      traffic.in[trace.call_names[event.call.value]] += event.bytes;
     if (event.kind == EventKind::kOffload)
-      traffic.out[trace->call_names[event.call.value]] += event.bytes;
+      traffic.out[trace.call_names[event.call.value]] += event.bytes;
   }
   return traffic;
 }
@@ -52,12 +49,6 @@ TEST(HostState, OnlyWhatTrainingChangesGoesBack) {
   EXPECT_GT(traffic.in.at("update_actor"), weights);
   EXPECT_EQ(traffic.out,
             (std::map<std::string, double>{{"update_actor", traffic.in.at("update_actor")}}));
-}
-
-Trace traced(const ExecutionPlan& plan, const PlanningProblem& problem) {
-  SimOptions options;
-  options.events = true;
-  return *simulate(*compile(plan, problem), problem, committed_calibration(), options);
 }
 
 // The time of a step on the host hides no transfer, not even of devices that do not generate.

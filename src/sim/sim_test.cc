@@ -14,6 +14,7 @@
 #include "sim/call_cost.h"
 #include "sim/simulate.h"
 #include "sim/task_graph.h"
+#include "sim/testing.h"
 #include "sim/trace_output.h"
 
 namespace braid::inline sim {
@@ -211,9 +212,7 @@ TEST(Simulate, ReallocationTakesTheLinkTime) {
   for (CallPlan& call : plan.calls) call.mesh = range(0, 1), call.strategy = {};
   entry(plan, "generate").mesh = range(8, 1);
   const Program program = *compile(plan, problem);
-  SimOptions options;
-  options.events = true;
-  const Trace trace = *simulate(program, problem, committed_calibration(), options);
+  const Trace trace = traced(program, problem);
   double bytes = 0, seconds = 0, last = 0;
   for (const TraceEvent& event : trace.events) {
     if (event.kind != EventKind::kReallocation || event.track != TrackKind::kNetworkOut) continue;

@@ -298,7 +298,7 @@ bool is_newer_openrlhf_key(const std::string& key) { return key.find('.') != std
 
 Framework openrlhf_framework() {
   const auto no_keys = +[](const std::string&) { return ForeignKeys(); };
-  const auto no_files = +[](const ForeignKeys&) { return std::vector<std::string>(); };
+  const auto nothing = +[](const ForeignKeys&) { return std::vector<std::string>(); };
   return {"openrlhf",
           parse_openrlhf,
           import_openrlhf,
@@ -306,10 +306,10 @@ Framework openrlhf_framework() {
           openrlhf_info,
           openrlhf_moves,
           openrlhf_launch_keys,
-          no_files,
-          no_files,
+          nothing,
+          nothing,
           no_keys,
-          +[](const ForeignKeys&) { return std::vector<std::string>(); },
+          nothing,
           "--"};
 }
 

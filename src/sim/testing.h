@@ -1,0 +1,27 @@
+// A step with its trace, for tests.
+#pragma once
+
+#include <gtest/gtest.h>
+
+#include "pricing/efficiency.h"
+#include "program/program.h"
+#include "sim/simulate.h"
+
+namespace braid::inline sim {
+
+// All that happens in it; an empty trace, and a failure of the test, where it cannot be simulated.
+inline Trace traced(const Program& program, const PlanningProblem& problem) {
+  SimOptions options;
+  options.events = true;
+  auto trace = simulate(program, problem, committed_calibration(), options);
+  EXPECT_TRUE(trace.ok()) << trace.status().message();
+  return trace.ok() ? *std::move(trace) : Trace();
+}
+
+inline Trace traced(const ExecutionPlan& plan, const PlanningProblem& problem) {
+  const auto program = compile(plan, problem);
+  EXPECT_TRUE(program.ok()) << program.status().message();
+  return program.ok() ? traced(*program, problem) : Trace();
+}
+
+}  // namespace braid::inline sim
