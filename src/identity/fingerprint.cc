@@ -87,7 +87,7 @@ Status check_same_weights(const Json& saved, const Json& now,
   for (const auto& [name, own] : now.items()) {
     const std::string key = own["key"];
     const bool known = saved.is_object() && saved.contains(name);
-    if (!known || saved[name].value("sha256", "") == own["sha256"]) continue;
+    if (!known || own["sha256"] == saved[name].value("sha256", "")) continue;
     if (std::find(allowed.begin(), allowed.end(), key) != allowed.end()) continue;
     const std::string what = name.rfind(kLibraryOf, 0) == 0
                                  ? "the file is not the one"

@@ -198,7 +198,7 @@ Status check_same_run(const Json& saved, const Json& now, const std::vector<std:
   BRAID_TRY(
       check_same_options(options, saved.value("files", Json::object()), now["options"], allowed));
   BRAID_ASSIGN(const auto program, json_field<std::string>(saved, "program"));
-  if (program != now["program"])
+  if (now["program"] != program)
     return invalid_input(cat("the checkpoint is of another program (", program, ", this run has ",
                              now["program"].get<std::string>(), "; compare with --print-program)"));
   BRAID_ASSIGN(const Json data, json_field<Json>(saved, "data"));

@@ -11,6 +11,7 @@
 #include "passes/train_calls.h"
 #include "plan/make_problem.h"
 #include "samples/step_metrics.h"
+#include "scoring/scoring.h"
 #include "session/steps_ahead.h"
 
 namespace braid::inline session {
