@@ -3,7 +3,8 @@
 # communicates with (NCCL) and through host memory (Gloo). Their rewards, losses and gradients are held against those of one process. Where
 # ranks are more than GPUs they share them: that tries the communication and says nothing of speed. Then a rank is killed and a rank is
 # stopped: each job must end by itself and name it.
-# Usage: gpu_ranks.sh path/to/braid [DEVICE, cuda if left out]; BRAID_OVER=nccl or gloo: only that one
+# Usage: gpu_ranks.sh path/to/braid [DEVICE, cuda if left out]; BRAID_OVER=nccl or gloo: only that one; BRAID_ONLY=PATTERN: only jobs of
+# such names
 set -euo pipefail
 cd "$(dirname "$0")/.."
 braid=$(realpath "$1")
@@ -20,7 +21,7 @@ job() {  # NAME ALGORITHM KEY=VALUE...
   shift 2
   local rewards=(reward='[{type: rule, rule: digit_share}]')
   timeout "$limit" "$braid" train run.name="$name" run.dir="$work" device="$device" algorithm.name="$algorithm" model.config=$model/config.json \
-    tokenizer.path=$model data.train=task:sort_digits rollout.prompts_per_step=8 rollout.max_response_length=12 "${rewards[@]}" \
+    tokenizer.path=$model data.train=task:sort_digits rollout.prompts_per_step=8 rollout.max_response_length=24 "${rewards[@]}" \
     optim.actor.lr=1e-3 train.total_steps=3 train.minibatches=2 log.tensorboard=false log.console=false "$@" > "$work/$name.log" 2>&1
 }
 
@@ -47,6 +48,7 @@ failed=0
 try() {  # NAME BASE KEY=VALUE...
   local name=$1 base=$2 said
   shift 2
+  [[ $name == ${BRAID_ONLY:-*} ]] || return 0
   if ! job "$name" "${base%%-*}" "$@"; then
     echo "FAILED: $name: $(grep -v '^ *$' "$work/$name.log" | tail -n 1 | cut -c1-300)"
     failed=1
@@ -60,7 +62,7 @@ try() {  # NAME BASE KEY=VALUE...
 
 scored='  generate: {mesh: all, dp: 2}\n  old_logprob: {mesh: all, dp: 2}\n  ref_logprob: {mesh: all, dp: 2}\n  values: {mesh: all, dp: 2}\n'
 fused='  update_actor: {mesh: 0-1, pp: 2, micro_batches: 2}\n  update_critic: {mesh: "1,0", pp: 2, micro_batches: 2}\nfusion: {train_schedules: true}\n'
-handed='  update_actor: {mesh: all, dp: 2}\n  update_critic: {mesh: all, dp: 2}\nfusion: {migrate_below_samples: 6}\n'
+handed='  update_actor: {mesh: all, dp: 2}\n  update_critic: {mesh: all, dp: 2}\nfusion: {migrate_below_samples: 7, migrate_to_samples: 7}\n'
 moved='  generate: {mesh: all, dp: 2, tp: 2}\n  old_logprob: {mesh: all, dp: 4}\n  ref_logprob: {mesh: 0-1, pp: 2}\n  values: {mesh: 2-3, dp: 2}\n'
 moved+='  update_actor: {mesh: all, dp: 4, zero: 3}\n  update_critic: {mesh: all, dp: 2, pp: 2, micro_batches: 2}\n'
 
@@ -73,6 +75,7 @@ plan() {  # NAME ALGORITHM DEVICES CALLS
 # A job of two ranks whose second rank gets a signal after its second step: it must end within the limit and name that rank.
 ends() {  # NAME SIGNAL SAID
   local name=$1 pid rank
+  [[ $name == ${BRAID_ONLY:-*} ]] || return 0
   job "$name" grpo rollout.samples_per_prompt=4 placement=colocated "$two" 'parallel={dp: 2}' train.total_steps=100000 runtime.stall_s=10 &
   pid=$!
   until (($(cat "$work/$name/metrics.jsonl" 2> /dev/null | wc -l) >= 2)) || ! kill -0 $pid 2> /dev/null; do sleep 0.2; done
@@ -98,9 +101,9 @@ for over in ${BRAID_OVER:-nccl gloo}; do
   try "grpo-pp2-$over" grpo "${grpo[@]}" "$two" 'parallel={pp: 2, micro_batches: 2}'
   try "ppo-disaggregated-$over" ppo placement=disaggregated "$two"
   try "ppo-tp2-pp2-$over" ppo placement=colocated "$four" 'parallel={tp: 2, pp: 2, micro_batches: 2}'
-  try "ppo-fused-$over" ppo "$(plan "ppo-fused-$over" ppo 2 "$scored$fused")"
-  try "ppo-hand-over-$over" ppo "$(plan "ppo-hand-over-$over" ppo 2 "$scored$handed")"
-  try "ppo-zero3-and-pp2-$over" ppo "$(plan "ppo-zero3-and-pp2-$over" ppo 4 "$moved")"
+  try "ppo-fused-$over" ppo "$(plan "ppo-fused-$over" ppo 2 "$scored$fused")" "$two"
+  try "ppo-hand-over-$over" ppo "$(plan "ppo-hand-over-$over" ppo 2 "$scored$handed")" "$two"
+  try "ppo-zero3-and-pp2-$over" ppo "$(plan "ppo-zero3-and-pp2-$over" ppo 4 "$moved")" "$four"
   ends "killed-$over" KILL 'rank 1'
   ends "stopped-$over" STOP 'rank 1'
 done
