@@ -62,6 +62,7 @@ struct StartedWork {
   std::string group;
   std::vector<int64_t> peers;
   std::chrono::steady_clock::time_point started;
+  bool followed = false;  // a device makes it, and waiting for it does not hold the host up
 };
 
 namespace {
@@ -102,6 +103,17 @@ int tag_of(const at::Tensor& data, int32_t channel) {
   return 2 * channel + (data.is_cpu() ? 0 : 1);
 }
 
+// How a transfer of a device ended; nothing while it is on its way.
+std::optional<Status> ended(c10d::Work& work) {
+  if (!work.isCompleted()) return std::nullopt;
+  try {
+    if (const auto failure = work.exception()) std::rethrow_exception(failure);
+    return Status();
+  } catch (const std::exception& error) {
+    return Status(Code::kUnavailable, short_message(error));
+  }
+}
+
 c10d::ReduceOp reduce_op(Reduce reduce) {
   switch (reduce) {
     case Reduce::kSum:
@@ -127,6 +139,12 @@ Status Pending::wait() {
   const WorkSection section;
   const std::unique_ptr<StartedWork> work = std::move(work_);
   if (!work->failed.ok()) return work->failed;
+  if (work->followed) {
+    work->work->wait();  // what the device is given from here on comes after it
+    work->context.board->follow({operation_text(*work), work->peers, work->context.deadline_s,
+                                 [made = work->work] { return ended(*made); }});
+    return {};
+  }
   const PositionBoard::Waiting waiting(*work->context.board, operation_text(*work), work->peers);
   const bool message = work->transfer == Transfer::kSend || work->transfer == Transfer::kReceive;
   try {
@@ -216,6 +234,7 @@ Pending Communicator::start(const Order& order, const Start& start) {
   try {
     c10d::Backend& backend = backend_of(order);
     work->passage.direct = &backend != backend_->host.get();
+    work->followed = work->passage.direct && !nccl_holds_host_up();
     work->work = start(backend, work->passage);
     if (together) ++begun_;
     if (TransferWatch::any())

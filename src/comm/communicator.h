@@ -52,7 +52,10 @@ class [[nodiscard]] Pending {
   ~Pending();
 
   // Waits until the tensors may be used again. kDeadline: not in time; kUnavailable: a peer is
-  // gone. The message names operation, tensor, peers and where this rank and they are.
+  // gone. The message names operation, tensor, peers and where this rank and they are. Over NCCL
+  // the host does not wait: what it gives the device from here on comes behind the transfer, and
+  // one that fails or is late ends the process through its watchdog, with that message
+  // (PositionBoard::settle()).
   Status wait();
 
  private:

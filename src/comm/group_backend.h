@@ -37,8 +37,12 @@ Result<std::unique_ptr<GroupBackend>> connect_gloo(Store& store,
 // GPUs pass through host memory.
 bool has_nccl();
 
+// Whether a wait for a transfer over NCCL holds the host up: where TORCH_NCCL_BLOCKING_WAIT=1 is in
+// the environment.
+bool nccl_holds_host_up();
+
 // A backend over NCCL between the current CUDA devices of the members. It connects when it is first
-// used. REQUIRES: has_nccl().
+// used, and is aborted when the process ends before its time (comm/ending.h). REQUIRES: has_nccl().
 Result<c10::intrusive_ptr<c10d::Backend>> connect_nccl(Store& store,
                                                        const GroupBackendOptions& options);
 

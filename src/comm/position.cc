@@ -27,6 +27,8 @@ namespace {
 
 constexpr const char* kPositionName = "braid-position";
 constexpr int kMostReads = 1000;  // of a board that changes all the time
+constexpr size_t kAskedAt = 64;   // followed transfers, from where on follow() asks for ended ones
+constexpr double kTold_s = 1;     // a transfer of a device is told as a wait from this age on
 
 SharedPosition* map_position(int file, int protection) {
   void* const memory = ::mmap(nullptr, sizeof(SharedPosition), protection, MAP_SHARED, file, 0);
@@ -70,8 +72,47 @@ std::string PositionBoard::text() const {
 std::string PositionBoard::text_locked() const {
   std::string out = phase_;
   if (!instruction_.empty()) out += cat(", ", instruction_);
-  if (!waits_.empty()) out += cat(", waiting: ", waits_.back()->what_);
+  if (!waits_.empty()) return cat(out, ", waiting: ", waits_.back()->what_);
+  if (followed_s() > kTold_s) out += cat(", waiting: ", followed_.front().what);
   return out;
+}
+
+// A device makes them one after the other, about: the oldest one had its turn when the one before
+// it ended.
+double PositionBoard::followed_s() const {
+  if (followed_.empty()) return 0;
+  const auto begin = std::max(followed_.front().begin, last_ended_);
+  return std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
+}
+
+void PositionBoard::follow(DeviceTransfer transfer) {
+  const std::lock_guard lock(mutex_);
+  followed_.push_back(std::move(transfer));
+  // A failure stays in front for settle().
+  if (followed_.size() > kAskedAt) (void)forget_ended();
+}
+
+Status PositionBoard::settle() {
+  const std::lock_guard lock(mutex_);
+  const Status status = forget_ended();
+  if (followed_s() > kTold_s) publish();
+  return status;
+}
+
+Status PositionBoard::forget_ended() {
+  while (!followed_.empty()) {
+    const DeviceTransfer& oldest = followed_.front();
+    const std::optional<Status> ended = oldest.ended();
+    if (!ended) break;
+    if (!ended->ok()) return {ended->code(), cat(oldest.what, ": ", ended->message())};
+    followed_.pop_front();
+    last_ended_ = std::chrono::steady_clock::now();
+    note_progress();
+  }
+  if (!followed_.empty() && followed_s() > followed_.front().deadline_s)
+    return {Code::kDeadline,
+            cat(followed_.front().what, ": not done within ", followed_.front().deadline_s, " s")};
+  return {};
 }
 
 void PositionBoard::publish() {
@@ -87,11 +128,15 @@ void PositionBoard::publish() {
 
 std::optional<RankWait> PositionBoard::waiting(double peers_after_s) const {
   const std::lock_guard lock(mutex_);
-  if (waits_.empty()) return std::nullopt;
-  const Waiting& wait = *waits_.back();
-  const std::chrono::duration<double> age = std::chrono::steady_clock::now() - wait.begin_;
-  RankWait out{{}, age.count()};
-  if (out.seconds >= peers_after_s) out.peers = wait.peers_;
+  const bool follows = waits_.empty() && followed_s() > kTold_s;
+  if (waits_.empty() && !follows) return std::nullopt;
+  RankWait out{{}, followed_s()};
+  if (!follows) {
+    const auto age = std::chrono::steady_clock::now() - waits_.back()->begin_;
+    out.seconds = std::chrono::duration<double>(age).count();
+  }
+  if (out.seconds >= peers_after_s)
+    out.peers = follows ? followed_.front().peers : waits_.back()->peers_;
   return out;
 }
 

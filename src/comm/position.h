@@ -8,11 +8,15 @@
 
 #include <chrono>
 #include <cstdint>
+#include <deque>
+#include <functional>
 #include <mutex>
 #include <optional>
 #include <string>
 #include <utility>
 #include <vector>
+
+#include "base/status.h"
 
 namespace braid::inline comm {
 
@@ -24,6 +28,16 @@ struct RankWait {
   double seconds = 0;
 
   friend bool operator==(const RankWait&, const RankWait&) = default;
+};
+
+// A transfer that a device makes while the host goes on.
+struct DeviceTransfer {
+  std::string what;
+  std::vector<int64_t> peers;
+  double deadline_s = 0;
+  // How it ended; nothing while it is on its way.
+  std::function<std::optional<Status>()> ended;
+  std::chrono::steady_clock::time_point begin = std::chrono::steady_clock::now();
 };
 
 class PositionBoard {
@@ -61,16 +75,28 @@ class PositionBoard {
     const std::chrono::steady_clock::time_point begin_;
   };
 
+  // The host does not wait for this one: as long as it is on its way, the rank waits for its peers
+  // where it is not in another wait.
+  void follow(DeviceTransfer transfer);
+  // Forgets the transfers that have ended, each of which is progress. The failure of the oldest one
+  // that failed, or that is not done by its deadline (kDeadline). To be called again and again.
+  Status settle();
+
   // The wait that the rank is in, with its peers once it is this old; nothing where it works.
   std::optional<RankWait> waiting(double peers_after_s = 0) const;
 
  private:
+  // All of these REQUIRE that mutex_ is held.
   std::string text_locked() const;
-  void publish();  // REQUIRES: mutex_ is held
+  void publish();
+  Status forget_ended();
+  double followed_s() const;  // for how long the oldest transfer has been what is waited for
 
   mutable std::mutex mutex_;
   std::string phase_ = "starting", instruction_;
   std::vector<const Waiting*> waits_;  // of all threads; the newest one is told
+  std::deque<DeviceTransfer> followed_;
+  std::chrono::steady_clock::time_point last_ended_;  // of those that were followed
   int file_ = -1;  // of the memory, under kPositionName; -1: nobody else can look
   SharedPosition* shared_ = nullptr;
 };

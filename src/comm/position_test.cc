@@ -10,6 +10,7 @@
 #include <thread>
 
 #include "base/text.h"
+#include "host/progress.h"
 
 namespace braid::inline comm {
 namespace {
@@ -43,6 +44,65 @@ TEST(Position, WaitsOfSeveralThreadsAreTold) {
   first.reset();
   EXPECT_EQ(board.text(), "starting, waiting: the second");
   EXPECT_EQ(board.waiting()->peers, two);
+}
+
+// A transfer of a device whose end the test says.
+DeviceTransfer on_device(const std::string& what, int64_t peer, std::optional<Status>* end,
+                         double age_s = 0, double deadline_s = 60) {
+  const auto age = std::chrono::duration_cast<std::chrono::steady_clock::duration>(
+      std::chrono::duration<double>(age_s));
+  return {what, {peer}, deadline_s, [end] { return *end; }, std::chrono::steady_clock::now() - age};
+}
+
+TEST(Position, TransfersOfADeviceAreWaitsUntilTheyEnd) {
+  PositionBoard board;
+  std::optional<Status> first, second;
+  board.follow(on_device("sum of x", 3, &first, 20));
+  board.follow(on_device("sum of y", 4, &second, 10));
+  EXPECT_EQ(board.text(), "starting, waiting: sum of x");
+  EXPECT_EQ(board.waiting()->peers, std::vector<int64_t>{3});
+  EXPECT_TRUE(board.waiting(40)->peers.empty());
+  EXPECT_GE(board.waiting()->seconds, 20);
+  {
+    const std::vector<int64_t> peers = {5};
+    const PositionBoard::Waiting waiting(board, "send of z", peers);  // what the host waits for
+    EXPECT_EQ(board.waiting()->peers, peers);
+  }
+  EXPECT_TRUE(board.settle().ok());
+  EXPECT_EQ(PositionView::open(::getpid())->text(), "starting, waiting: sum of x");
+  const uint64_t before = progress_count();
+  first = Status();
+  EXPECT_TRUE(board.settle().ok());
+  EXPECT_EQ(progress_count(), before + 1);
+  EXPECT_FALSE(board.waiting().has_value()) << "the second has its turn only now";
+  second = Status();
+  EXPECT_TRUE(board.settle().ok());
+  EXPECT_EQ(board.text(), "starting");
+}
+
+TEST(Position, TransfersOfADeviceThatFailOrAreLateAreSaid) {
+  std::optional<Status> end;
+  PositionBoard late;
+  late.follow(on_device("sum of x", 3, &end, 20, 10));
+  EXPECT_EQ(late.settle().code(), Code::kDeadline);
+  EXPECT_EQ(late.settle().message(), "sum of x: not done within 10 s");
+  PositionBoard broken;
+  end = Status(Code::kUnavailable, "the peer is gone");
+  broken.follow(on_device("sum of y", 4, &end));
+  EXPECT_EQ(broken.settle().message(), "sum of y: the peer is gone");
+}
+
+// A rank that never looks (no watchdog) keeps no more of them than are on their way.
+TEST(Position, EndedTransfersOfADeviceAreForgotten) {
+  std::optional<Status> end = Status();
+  PositionBoard board;
+  const auto alive = std::make_shared<int>(0);
+  for (int i = 0; i < 1000; ++i) {
+    DeviceTransfer transfer = on_device("sum of x", 3, &end);
+    transfer.ended = [&end, alive] { return end; };
+    board.follow(std::move(transfer));
+  }
+  EXPECT_LT(alive.use_count(), 100);
 }
 
 TEST(Position, OnlyABoardCanBeViewed) {

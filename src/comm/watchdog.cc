@@ -8,6 +8,7 @@
 
 #include "base/log.h"
 #include "base/text.h"
+#include "comm/ending.h"
 #include "host/process.h"
 #include "host/progress.h"
 
@@ -16,6 +17,7 @@ namespace {
 
 constexpr size_t kNamedPeers = 4;  // in a message
 constexpr double kEndings_s = 5;
+constexpr double kAbort_s = 3;  // communicators of GPUs, which may hang
 
 double now_s() {
   return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
@@ -36,7 +38,7 @@ void await_endings(Store& store, const Membership& membership, int64_t failed) {
 std::string process_key(int64_t rank) { return cat("process/", rank); }
 
 Result<std::unique_ptr<Watchdog>> Watchdog::start(Store& store, const Membership& membership,
-                                                  const PositionBoard& board,
+                                                  PositionBoard& board,
                                                   const WatchdogOptions& options) {
   const int64_t rank = membership.global_rank;
   BRAID_ASSIGN(const std::string first, store.set_once(process_key(rank), process_identity()));
@@ -49,8 +51,8 @@ Result<std::unique_ptr<Watchdog>> Watchdog::start(Store& store, const Membership
   return std::unique_ptr<Watchdog>(new Watchdog(std::move(own), membership, board, options));
 }
 
-Watchdog::Watchdog(std::unique_ptr<Store> store, const Membership& membership,
-                   const PositionBoard& board, const WatchdogOptions& options)
+Watchdog::Watchdog(std::unique_ptr<Store> store, const Membership& membership, PositionBoard& board,
+                   const WatchdogOptions& options)
     : store_(std::move(store)),
       membership_(membership),
       board_(board),
@@ -125,6 +127,8 @@ void Watchdog::say_for_whom(const Beat& own) {
 }
 
 Status Watchdog::look_once() {
+  if (const Status failed = board_.settle(); !failed.ok())
+    declare({membership_.global_rank, failed.message(), board_.text()});
   const Beat own{++beats_, progress_count(), board_.waiting(options_.quiet_s), board_.text()};
   BRAID_TRY(store_->set(beat_key(membership_.global_rank), beat_text(own)));
   say_for_whom(own);
@@ -221,6 +225,7 @@ void Watchdog::end_now(const RankFailure& failure) {
   std::fprintf(stderr, "braid: rank %lld ends because %s; it was at: %s\n",
                static_cast<long long>(membership_.global_rank), why.c_str(), board_.text().c_str());
   std::fflush(nullptr);
+  run_endings(kAbort_s);
   (void)store_->set(cat(kEndedKey, membership_.global_rank), "1");
   if (membership_.serves_store())
     await_endings(*store_, membership_, failure.given_up ? 0 : failure.global_rank);

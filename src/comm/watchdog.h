@@ -1,6 +1,7 @@
 // The thread of each rank that keeps the job from hanging: it says that this rank lives and where
 // it is, watches one other rank (the next one), and when any rank has failed prints where this rank
-// is and ends the process with exit code 1, since a peer inside a collective cannot be called back.
+// is and ends the process with exit code 1, since a peer inside a collective cannot be called back
+// (communicators of GPUs are aborted first).
 // A rank that waits for one that works is alive, however long; one that is stopped is named; one
 // whose process is gone, that gives no sign of life for `lost_s`, or that makes no progress for
 // `stall_s` (comm/stall.h), has failed, and so has the job whose ranks wait for each other.
@@ -41,7 +42,7 @@ class Watchdog {
   // Takes the rank for this process and starts the thread over a connection of its own. A rank that
   // another process has is kInvalidInput that names that. REQUIRES: board outlives the object.
   static Result<std::unique_ptr<Watchdog>> start(Store& store, const Membership& membership,
-                                                 const PositionBoard& board,
+                                                 PositionBoard& board,
                                                  const WatchdogOptions& options);
   ~Watchdog();
 
@@ -55,7 +56,7 @@ class Watchdog {
   [[noreturn]] void end_process(const RankFailure& failure);
 
  private:
-  Watchdog(std::unique_ptr<Store> store, const Membership& membership, const PositionBoard& board,
+  Watchdog(std::unique_ptr<Store> store, const Membership& membership, PositionBoard& board,
            const WatchdogOptions& options);
   void run();
   Status look_once();
@@ -69,7 +70,7 @@ class Watchdog {
 
   std::unique_ptr<Store> store_;
   Membership membership_;
-  const PositionBoard& board_;
+  PositionBoard& board_;
   WatchdogOptions options_;
 
   // Of the thread alone: the rank that is watched, since when it has said nothing new, and from
