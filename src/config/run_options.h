@@ -101,6 +101,7 @@ struct RuntimeConfig {
   std::string fault = "none";
   double stall_s = 0;
   double join_s = 120;
+  std::string load = "files";
 };
 
 template <class V>
@@ -124,6 +125,12 @@ void visit(V& v, RuntimeConfig& o) {
     "several ranks: seconds in which all of them must have come, and a group of them have "
     "connected",
     above(0), key::no_cost("bounds a wait"), key::read_if(ReadIf::kPlan));
+  v("load", o.load,
+    "several ranks: files: each rank reads its slices of the files of weights; peers: of ranks "
+    "with "
+    "equal slices (data parallel without ZeRO-3) the first one reads and sends them to the others, "
+    "for a disk that all share",
+    one_of("files | peers"), key::no_cost("before the first step"), key::read_if(ReadIf::kPlan));
 }
 
 struct RunConfig {

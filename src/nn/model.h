@@ -17,6 +17,7 @@
 #include "models/spec.h"
 #include "nn/kernels/kernels.h"
 #include "nn/read_blocks.h"
+#include "nn/slice_sharing.h"
 #include "nn/tensor_parallel.h"
 
 namespace braid::inline nn {
@@ -203,7 +204,8 @@ struct LoadOptions {
                              // head and drops lm_head
   bool value_head = false;   // want score.weight beside lm_head, zero where the checkpoint has none
   ModelPlaced placed = {};
-  ReadBlocks* read = nullptr;  // gets what is read of the tensors; null: nothing is hashed
+  ReadBlocks* read = nullptr;       // gets what is read of the tensors; null: nothing is hashed
+  SliceSharing* sharing = nullptr;  // null: this rank reads what it holds
 };
 
 // Loads a Hugging Face folder (config.json, model.safetensors or the sharded index), tensor by

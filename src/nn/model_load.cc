@@ -139,21 +139,38 @@ IndexRange wanted_rows(const Decoder& decoder, const std::string& name, const at
   return {kept->begin / width, ceil_div(kept->end, width)};
 }
 
-Status copy_tensor(const Source& source, const TensorSpec& tensor, const Decoder& decoder,
-                   at::Tensor& target, ReadBlocks* read) {
-  const IndexRange rows = wanted_rows(decoder, tensor.name, target);
-  if (rows.size() == 0) return ok_status();
-  BRAID_ASSIGN(const at::Tensor value,
-               read_rows(source, tensor, decoder.shards().at(tensor.name), rows, read));
+Result<at::Tensor> read_finite(const Source& source, const TensorSpec& tensor,
+                               const TensorShard& shard, const IndexRange& rows, ReadBlocks* read) {
+  BRAID_ASSIGN(const at::Tensor value, read_rows(source, tensor, shard, rows, read));
   const std::string name = source.stored_name(tensor.name);
   if (!at::isfinite(value).all().item<bool>())
     return invalid_input(
         cat(source.weights.file(name).path(), ": tensor ", name, " holds NaN or infinite values"));
-  target.narrow(0, rows.begin, rows.size()).copy_(to_device(value, target.device()));
+  return value;
+}
+
+Status copy_tensor(const Source& source, const TensorSpec& tensor, const Decoder& decoder,
+                   at::Tensor& target, const LoadOptions& options) {
+  const IndexRange rows = wanted_rows(decoder, tensor.name, target);
+  if (rows.size() == 0) return ok_status();
+  const at::Tensor part = target.narrow(0, rows.begin, rows.size());
+  SliceSharing* const sharing = options.sharing;
+  Result<at::Tensor> value = at::Tensor();
+  if (sharing == nullptr || sharing->reads())
+    value = read_finite(source, tensor, decoder.shards().at(tensor.name), rows, options.read);
+  if (sharing != nullptr) {
+    // In the type of the part, which all of the ranks know.
+    const at::Tensor shared = at::empty(part.sizes(), part.options().device(at::kCPU));
+    if (value.ok() && value->defined()) shared.copy_(*value);
+    BRAID_TRY(sharing->share(tensor.name, value.status(), shared));
+    value = shared;
+  }
+  BRAID_TRY(value.status());
+  part.copy_(to_device(*value, target.device()));
   return ok_status();
 }
 
-Status copy_weights(const Source& source, Decoder& decoder, ReadBlocks* read) {
+Status copy_weights(const Source& source, Decoder& decoder, const LoadOptions& options) {
   const at::NoGradGuard no_grad;
   const bool wanted = decoder.spec().scalar_head || decoder.spec().value_head;
   const bool new_head = wanted && !source.spec.scalar_head && !has_value_head(source);
@@ -168,7 +185,7 @@ Status copy_weights(const Source& source, Decoder& decoder, ReadBlocks* read) {
     if (new_head && name == kScoreName) {
       target.zero_();
     } else if (status.ok()) {
-      status = copy_tensor(source, tensor, decoder, target, read);
+      status = copy_tensor(source, tensor, decoder, target, options);
     }
   });
   return status;
@@ -200,7 +217,7 @@ Result<std::unique_ptr<Model>> load_model(const std::string& folder, const LoadO
   BRAID_TRY(Decoder::validate_options(spec, options.model).at(folder));
   auto decoder = std::make_unique<Decoder>(spec, options.model);
   if (options.placed) options.placed(*decoder, false);
-  BRAID_TRY(copy_weights(source, *decoder, options.read));
+  BRAID_TRY(copy_weights(source, *decoder, options));
   init_adapters(*decoder);
   return std::unique_ptr<Model>(std::move(decoder));
 }

@@ -91,8 +91,11 @@ void expect_as_in_file(const std::vector<SavedSlice>& slices, const std::string&
 
 // Loads the models of a plan on all ranks; `read` becomes what this one reads of tensors.
 Result<std::unique_ptr<RankModels>> load(World& world, const std::string& folder,
-                                         const std::string& plan, int64_t* read = nullptr) {
-  const Config config = run_of(folder);
+                                         const std::string& plan, int64_t* read = nullptr,
+                                         const std::string& how = "files") {
+  Config config = run_of(folder);
+  config.runtime.load = how;
+  config.train.offload = "off";  // models stay where they can be looked at
   const Program program = program_under(config, plan);
   const int64_t before = safetensors_bytes_read();
   auto out = RankModels::load(config, program, &world);
@@ -122,6 +125,50 @@ RANK_TEST(Loading, ARankReadsItsSlices, 4) {
   EXPECT_EQ(read, size.header + bytes_of(slices));
   EXPECT_LT(read, size.all * 3 / 10);
   expect_as_in_file(slices, folders.good);
+}
+
+// runtime.load: peers. Of two replicas the first one reads the tensors, the other only where they
+// are.
+RANK_TEST(Loading, OneOfEqualRanksReadsForAll, 4) {
+  const Folders folders(world);
+  const FileSize size(folders.good);
+  int64_t read = 0;
+  // The reference has a layout of its own and reads for itself.
+  const auto models =
+      load(world, folders.good,
+           plan_of("mesh: all, dp: 2, tp: 2", "mesh: all, dp: 4", "mesh: all, dp: 2, tp: 2"), &read,
+           "peers");
+  ASSERT_EQ(models.status().message(), "");
+  const auto actor = held_slices((*models)->roles().at("actor")).weights;
+  const auto reference = held_slices((*models)->roles().at("reference")).weights;
+  expect_as_in_file(actor, folders.good);
+  expect_as_in_file(reference, folders.good);
+  const int64_t headers = 2 * size.header;
+  const int64_t wanted[] = {headers + bytes_of(actor) + bytes_of(reference),
+                            headers + bytes_of(actor), headers, headers};
+  EXPECT_EQ(read, wanted[world.global_rank()]);
+}
+
+// What the rank that reads finds wrong ends the others too, which say whom to ask.
+RANK_TEST(Loading, AllEndWhereTheRankThatReadsFails, 4) {
+  const Folders folders(world);
+  const std::string bad = folder_of("not-finite");
+  if (world.global_rank() == 0) {
+    std::filesystem::copy(folders.good, bad);
+    const auto file = SafetensorsFile::open(file_in(bad));
+    const TensorEntry& entry = file->entries().at(Folders::kDamaged);
+    std::string bytes = *read_file(file_in(bad));
+    for (int64_t i = -4; i < 0; ++i)  // a NaN
+      bytes[file->header().size() + static_cast<size_t>(entry.end_byte + i)] = '\xff';
+    EXPECT_TRUE(write_file_atomic(file_in(bad), bytes).ok());
+  }
+  EXPECT_TRUE((*world.everyone())->barrier("the model is there").ok());
+  const std::string everywhere = "mesh: all, dp: 4";
+  const auto models =
+      load(world, bad, plan_of(everywhere, everywhere, everywhere), nullptr, "peers");
+  EXPECT_THAT(models.status().message(), HasSubstr(Folders::kDamaged));
+  EXPECT_THAT(models.status().message(),
+              HasSubstr(world.global_rank() == 0 ? "NaN or infinite" : "rank 0, which reads"));
 }
 
 // A file for each of two roles, and rows that lie in two slices are read by both.

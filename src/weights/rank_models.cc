@@ -12,6 +12,7 @@
 #include "weights/follow.h"
 #include "weights/move_audit.h"
 #include "weights/move_weights.h"
+#include "weights/peer_reads.h"
 #include "weights/roles.h"
 #include "weights/tensor_messages.h"
 
@@ -53,6 +54,7 @@ Result<std::unique_ptr<RankModels>> RankModels::load(const Config& config, const
   BRAID_TRY(guarded([&] { return out->load_models(); }));
   if (out->reads_) BRAID_TRY(agree_on_reads(*world, config, program, *out->reads_));
   out->reads_.reset();
+  out->readers_.clear();
   if (out->saves_memory()) release_free_heap();  // what loading needed beside it
   out->find_states();
   return out;
@@ -83,6 +85,18 @@ ReadBlocks* RankModels::reads_of(CallId call) {
   return reads_ ? &(*reads_)[program_.calls[call.value].copy] : nullptr;
 }
 
+Status RankModels::set_reading(CallId call, ModelPart* part) {
+  part->read = reads_of(call);
+  if (config_.runtime.load != "peers" || world_ == nullptr || world_->world_size() == 1)
+    return ok_status();
+  const int32_t copy = program_.calls[call.value].copy;
+  if (!readers_.count(copy)) {
+    BRAID_ASSIGN(readers_[copy], connect_readers(program_.copies[copy], *world_));
+  }
+  part->sharing = readers_.at(copy).get();
+  return ok_status();
+}
+
 int32_t RankModels::home_of(const RoleId& role) const { return find_home(program_, role); }
 
 Status RankModels::load_models() {
@@ -97,7 +111,10 @@ Status RankModels::load_models() {
     else if (parts.count(call.role.value) == 0 || call.kind == CallKind::kTrainStep)
       parts[call.role.value] = part_of(homes_[call.role.value] = id);
   }
-  for (auto& [role, part] : parts) part.read = reads_of(homes_.at(role));
+  // In the graph's order on all ranks: connecting those that read together takes all of them.
+  for (const RoleSpec& role : program_.graph.roles)
+    if (const auto part = parts.find(role.role.value); part != parts.end())
+      BRAID_TRY(set_reading(homes_.at(part->first), &part->second));
   BRAID_ASSIGN(roles_, load_roles(config_, roles_at_home(program_, rank()), parts));
   for (const auto& [copy, call] : others) {
     const RoleSpec* spec = find_role(program_.graph, program_.copies[copy].role);
@@ -117,7 +134,7 @@ Status RankModels::load_copy(int32_t copy, CallId call) {
   const auto* const lender =
       lends ? dynamic_cast<const Decoder*>(home->second.model.get()) : nullptr;
   ModelPart part = part_of(call);
-  part.read = reads_of(call);
+  BRAID_TRY(set_reading(call, &part));
   BRAID_ASSIGN(copies_[copy].instance,
                load_role_copy(as_moved(program_.graph, *spec), config_, part, lender)
                    .at(cat("role ", spec->role)));

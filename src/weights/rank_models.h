@@ -113,6 +113,8 @@ class RankModels {
   Status load_copy(int32_t copy, CallId call);
   ModelPart part_of(CallId call) const;
   ReadBlocks* reads_of(CallId call);  // of its copy; null where nobody compares
+  // How the files of the call's copy are read: by whom, and what gets what was read.
+  Status set_reading(CallId call, ModelPart* part);
   int32_t home_of(const RoleId& role) const;
   Status begin_move(int32_t entry);
   const TensorMap& map_of(const RoleId& role, const ModelSpec& architecture);
@@ -152,9 +154,10 @@ class RankModels {
     bool changed = false;        // since it was brought
     Decoder* decoder = nullptr;  // of weights, where passes can wait for them; else null
   };
-  std::map<int32_t, Resting> states_;      // by index in the program
-  std::map<int32_t, CallGroups> groups_;   // by call
-  std::optional<CopyReads> reads_;         // of a job, until they are compared
+  std::map<int32_t, Resting> states_;                         // by index in the program
+  std::map<int32_t, CallGroups> groups_;                      // by call
+  std::optional<CopyReads> reads_;                            // of a job, until they are compared
+  std::map<int32_t, std::unique_ptr<SliceSharing>> readers_;  // by copy, until all are loaded
   std::map<std::string, CallId> homes_;    // of roles that are here: the call whose part they are
   std::map<std::string, TensorMap> maps_;  // of roles whose weights move
   // Of states in host memory. Last: it ends before what it copies goes.
