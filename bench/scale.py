@@ -7,7 +7,8 @@
 The plan is tp 2, pp 2 and dp = ranks / 4 in every call, the batch grows with the ranks. Every rank is a process of this
 machine (docs/emulation.md). Printed for a rank, in the mean and the most over all ranks: calls of c10d, those of
 them that are messages (sends and receives; the others are collectives), bytes that it gave to them (stand-ins, not tensors)
-and requests to the store, all of one step; open files, memory and processor time at its end; and how long the job took, and
+and requests to the store, all of one step; open files, ranks that it is
+connected to by wires (docs/ranks.md), memory and processor time at its end; and how long the job took, and
 its one step. Below: how much each number grows from the smallest job to the largest.
 
 Goals: calls, bytes and requests equal within 5 %; files at most 64 and 4 for each neighbour; memory at most 1.2 times.
@@ -30,7 +31,7 @@ KEYS = ["algorithm.name=grpo", "model.size=qwen2.5-7b", "model.dtype=bf16", "rew
         "rollout.samples_per_prompt=8", "train.minibatches=2", "data.max_prompt_length=256", "rollout.max_response_length=512",
         "workload.prompt_length=128", "workload.response_length={mean: 300, sigma: 0.5, longest: 512}", "device=emulated"]
 # Label, key of emulated.json, and what one unit of the printed number is.
-COLUMNS = [("calls", "calls", 1), ("messages", "messages", 1), ("bytes", "bytes", 1), ("requests", "store_requests", 1), ("files", "open_files", 1),
+COLUMNS = [("calls", "calls", 1), ("messages", "messages", 1), ("bytes", "bytes", 1), ("requests", "store_requests", 1), ("files", "open_files", 1), ("wires", "wired_to", 1),
            ("memory MB", "peak_bytes", 1e6), ("cpu s", "cpu_s", 1)]
 NEIGHBOURS = 2 + 1 + 1 + 1  # of a rank: two in its ring of dp, one each by tp and pp, and rank 0
 
@@ -91,7 +92,7 @@ def goals(results):
         files = 64 + 4 * NEIGHBOURS
         met = {"calls": growth <= 1.05, "bytes": growth <= 1.05, "requests": growth <= 1.05, "files": after <= files,
                "memory MB": growth <= 1.2}.get(label)
-        goal = {"files": f"goal: at most {files}", "memory MB": "goal: 1.2", "cpu s": "no goal", "messages": "no goal"}.get(label, "goal: 1.05")
+        goal = {"files": f"goal: at most {files}", "memory MB": "goal: 1.2", "cpu s": "no goal", "messages": "no goal", "wires": "no goal"}.get(label, "goal: 1.05")
         print(f"{label}: {before / unit:.5g} at {min(results)} ranks, {after / unit:.5g} at {max(results)}, {growth:.3g} times "
               f"({goal}{'' if met is None else ', met' if met else ', NOT met'})")
         good = good and met is not False

@@ -1,11 +1,14 @@
 #include "comm/beat.h"
 
+#include <algorithm>
 #include <cstdlib>
 
 #include "base/text.h"
 
 namespace braid::inline comm {
 namespace {
+
+constexpr size_t kNamedRanks = 8;  // as many as one can read
 
 std::string state_text(const std::optional<RankWait>& waits) {
   if (!waits) return "r";
@@ -55,14 +58,21 @@ Beat parse_beat(std::string_view text) {
 }
 
 std::vector<std::string> last_positions(Store& store, const std::vector<int64_t>& ranks) {
-  std::vector<std::string> keys, out;
+  std::vector<std::string> keys, all, working;
   for (const int64_t rank : ranks) keys.push_back(beat_key(rank));
   const auto beats = store.look(keys);
   if (!beats.ok()) return {"the store does not answer"};
   for (size_t i = 0; i < ranks.size(); ++i) {
-    const auto& beat = (*beats)[i];
-    out.push_back(cat("rank ", ranks[i], ": ", beat ? parse_beat(*beat).position : "never came"));
+    const auto& text = (*beats)[i];
+    const Beat beat = parse_beat(text.value_or("never came"));
+    all.push_back(cat("rank ", ranks[i], ": ", beat.position));
+    if (!beat.waits) working.push_back(all.back());
   }
+  if (all.size() <= kNamedRanks) return all;
+  std::vector<std::string> out = working.empty() ? std::move(all) : std::move(working);
+  const size_t more = out.size() - std::min(out.size(), kNamedRanks);
+  out.resize(out.size() - more);
+  if (more > 0) out.push_back(cat("and ", more, " more"));
   return out;
 }
 

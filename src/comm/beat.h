@@ -32,7 +32,8 @@ Beat parse_beat(std::string_view text);
 
 // Where a rank last said it was, at most an interval ago; "" where it never did.
 std::string last_position(Store& store, int64_t rank);
-// "rank 2: step 3, train actor, ..." for each of the ranks, as they last said.
+// "rank 2: step 3, train actor, ..." for each of the ranks, as they last said; of many only those
+// that others may wait for: that do not wait themselves, or never came.
 std::vector<std::string> last_positions(Store& store, const std::vector<int64_t>& ranks);
 
 }  // namespace braid::inline comm

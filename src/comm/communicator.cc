@@ -11,6 +11,7 @@
 #include "base/text.h"
 #include "comm/beat.h"
 #include "comm/group_backend.h"
+#include "comm/membership.h"
 #include "comm/position.h"
 #include "comm/store.h"
 #include "comm/store_handle.h"
@@ -67,15 +68,10 @@ struct StartedWork {
 
 namespace {
 
-std::string ranks_text(const std::vector<int64_t>& ranks) {
-  std::vector<std::string> names;
-  for (const int64_t rank : ranks) names.push_back(std::to_string(rank));
-  return cat(ranks.size() == 1 ? "rank " : "ranks ", join(names, ", "));
-}
-
 std::string operation_text(const StartedWork& work) {
-  return cat(transfer_name(work.transfer), " of ", work.tensor, " with ", ranks_text(work.peers),
-             " (group ", work.group, ")");
+  return cat(transfer_name(work.transfer), " of ", work.tensor, " with ",
+             work.peers.size() == 1 ? "rank " : "ranks ", rank_list(work.peers), " (group ",
+             work.group, ")");
 }
 
 double seconds_since(std::chrono::steady_clock::time_point start) {
@@ -309,7 +305,7 @@ Pending Communicator::all_gather(const at::Tensor& out, const at::Tensor& in,
   return start(together(Transfer::kAllGather, tensor, out),
                [&](c10d::Backend& backend, Passage& passage) {
                  at::Tensor to = passage.taken(out).view({-1}), from = passage.given(in).view({-1});
-                 if (!passage.direct) {
+                 if (!passage.direct && !backend_->gathers) {
                    // Gloo's own takes as much memory as `out`, but on a thread of its own, where a
                    // lack of it comes too late: the others are within the operation.
                    at::Tensor copies = from.repeat({size()});

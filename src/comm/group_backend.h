@@ -13,8 +13,10 @@
 namespace braid::inline comm {
 
 struct GroupBackend {
-  std::mutex starting;                     // transfers of several threads begin one after the other
-  c10::intrusive_ptr<c10d::Backend> host;  // Gloo: of tensors in host memory
+  std::mutex starting;  // transfers of several threads begin one after the other
+  // Of tensors in host memory: Gloo, or wires (comm/wired_backend.h).
+  c10::intrusive_ptr<c10d::Backend> host;
+  bool gathers = false;  // the host's all-gather takes no memory beside its tensors
   // NCCL: of tensors on GPUs. It has neither tags nor an order between the two directions of a
   // pair, so every lane (the collectives; a channel in one direction) has a backend of its own,
   // connected on first use.

@@ -4,6 +4,7 @@
 #include <cstdlib>
 
 #include "base/text.h"
+#include "comm/name_hash.h"
 
 namespace braid::inline comm {
 namespace {
@@ -87,9 +88,7 @@ Result<std::optional<Membership>> read_standard(const Environment& environment) 
 
 // A port that all ranks of one job derive alike.
 int64_t derived_port(const std::string& job) {
-  uint64_t hash = 14695981039346656037ULL;  // FNV-1a
-  for (const char c : job) hash = (hash ^ static_cast<uint8_t>(c)) * 1099511628211ULL;
-  return kDerivedPortBase + static_cast<int64_t>(hash % kDerivedPorts);
+  return kDerivedPortBase + static_cast<int64_t>(name_hash(job) % kDerivedPorts);
 }
 
 Result<std::optional<Membership>> read_slurm(const Environment& environment) {
@@ -147,6 +146,19 @@ Result<std::optional<Membership>> read_open_mpi(const Environment& environment) 
 }
 
 }  // namespace
+
+std::string rank_list(const std::vector<int64_t>& ranks) {
+  constexpr size_t kNamed = 8;
+  std::vector<std::string> names;
+  for (size_t begin = 0, end = 0; begin < ranks.size(); begin = end) {
+    end = begin + 1;
+    while (ranks.size() > kNamed && end < ranks.size() && ranks[end] == ranks[end - 1] + 1) ++end;
+    if (end - begin == 2) --end;  // both are named
+    names.push_back(end - begin == 1 ? std::to_string(ranks[begin])
+                                     : cat(ranks[begin], " to ", ranks[end - 1]));
+  }
+  return join(names, ", ");
+}
 
 std::string store_place(const Membership& membership) {
   return cat(membership.master_host, ":", membership.master_port);

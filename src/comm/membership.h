@@ -8,6 +8,7 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "base/status.h"
 
@@ -30,6 +31,9 @@ struct Membership {
   bool serves_store() const { return global_rank == 0 && !store_exists; }
   friend bool operator==(const Membership&, const Membership&) = default;
 };
+
+// "0, 2, 5" for messages; of many, their runs: "0 to 6, 8, 9".
+std::string rank_list(const std::vector<int64_t>& ranks);
 
 // "HOST:PORT" of the store.
 std::string store_place(const Membership& membership);

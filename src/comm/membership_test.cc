@@ -120,5 +120,11 @@ TEST(Threads, AreDividedAmongTheRanksOfAMachine) {
   EXPECT_EQ(threads_per_rank(2, 4), 1);
 }
 
+TEST(Membership, ManyRanksAreSaidAsRuns) {
+  EXPECT_EQ(rank_list({}), "");
+  EXPECT_EQ(rank_list({0, 1, 2, 5}), "0, 1, 2, 5");
+  EXPECT_EQ(rank_list({0, 1, 2, 3, 4, 6, 7, 9, 11, 12, 13}), "0 to 4, 6, 7, 9, 11 to 13");
+}
+
 }  // namespace
 }  // namespace braid::inline comm

@@ -1,6 +1,5 @@
 #include "comm/store.h"
 
-#include <arpa/inet.h>
 #include <c10/util/Exception.h>
 #include <c10/util/Logging.h>
 #include <fcntl.h>
@@ -23,6 +22,7 @@
 
 #include "base/log.h"
 #include "base/text.h"
+#include "comm/sockets.h"
 #include "comm/store_handle.h"
 #include "comm/watchdog.h"
 #include "host/process.h"
@@ -38,63 +38,6 @@ std::chrono::milliseconds milliseconds(double seconds) {
 }
 
 Status unavailable(const std::string& message) { return {Code::kUnavailable, message}; }
-
-// A listening socket on host:port, and the port it got (0 asks for a free one).
-struct Listener {
-  FileHandle socket;
-  int64_t port = 0;
-};
-
-int64_t bound_port(int socket) {
-  sockaddr_storage address{};
-  socklen_t size = sizeof address;
-  if (::getsockname(socket, reinterpret_cast<sockaddr*>(&address), &size) != 0) return 0;
-  const bool six = address.ss_family == AF_INET6;
-  return ntohs(six ? reinterpret_cast<sockaddr_in6*>(&address)->sin6_port
-                   : reinterpret_cast<sockaddr_in*>(&address)->sin_port);
-}
-
-using Addresses = std::unique_ptr<addrinfo, void (*)(addrinfo*)>;
-
-Result<Addresses> addresses_of(const std::string& host, int64_t port) {
-  addrinfo hints{}, *found = nullptr;
-  hints.ai_socktype = SOCK_STREAM;
-  const std::string service = std::to_string(port);
-  if (const int error = ::getaddrinfo(host.c_str(), service.c_str(), &hints, &found); error != 0)
-    return invalid_input(cat("the master host '", host, "' has no address: ", gai_strerror(error)));
-  return Addresses(found, ::freeaddrinfo);
-}
-
-FileHandle socket_of(const addrinfo& address) {
-  return FileHandle(
-      ::socket(address.ai_family, address.ai_socktype | SOCK_CLOEXEC, address.ai_protocol));
-}
-
-// Listens on the one address that the ranks are told, not on every interface. Where that fails,
-// `remedy(errno)` ends the message.
-Result<Listener> listen_on(const std::string& host, int64_t port,
-                           const std::function<std::string(int error)>& remedy) {
-  BRAID_ASSIGN(const Addresses found, addresses_of(host, port));
-  int failure = 0;
-  Listener out;
-  for (const addrinfo* at = found.get(); at != nullptr && out.port == 0; at = at->ai_next) {
-    FileHandle socket = socket_of(*at);
-    const int on = 1;
-    if (socket.is_open()) ::setsockopt(socket.get(), SOL_SOCKET, SO_REUSEADDR, &on, sizeof on);
-    const bool listens = socket.is_open() &&
-                         ::bind(socket.get(), at->ai_addr, at->ai_addrlen) == 0 &&
-                         ::listen(socket.get(), SOMAXCONN) == 0;
-    if (!listens) {
-      failure = errno;
-      continue;
-    }
-    out.port = bound_port(socket.get());
-    out.socket = std::move(socket);
-  }
-  if (out.port != 0) return out;
-  return unavailable(cat("cannot serve the store on ", host, ":", port, ": ",
-                         std::strerror(failure), remedy(failure)));
-}
 
 // Whether any program listens there.
 bool somebody_listens(const Membership& membership) {
@@ -211,7 +154,7 @@ Result<std::unique_ptr<Store>> Store::open(const Membership& membership, double 
   const bool serves = membership.global_rank == 0 && !membership.store_exists;
   if (serves) {
     BRAID_ASSIGN(Listener listener,
-                 listen_on(membership.master_host, membership.master_port,
+                 listen_on(membership.master_host, membership.master_port, "cannot serve the store",
                            [&](int error) { return port_remedy(membership, error); }));
     return serve(std::move(listener.socket), membership);
   }
@@ -250,8 +193,8 @@ Result<std::unique_ptr<Store>> Store::serve(FileHandle socket, const Membership&
 Result<std::unique_ptr<Store>> Store::serve_local(const std::string& attempt) {
   Membership local;
   local.attempt = attempt;
-  BRAID_ASSIGN(Listener listener,
-               listen_on(local.master_host, 0, [](int) { return std::string(); }));
+  BRAID_ASSIGN(Listener listener, listen_on(local.master_host, 0, "cannot serve the store",
+                                            [](int) { return std::string(); }));
   local.master_port = listener.port;
   return serve(std::move(listener.socket), local);
 }
@@ -277,6 +220,16 @@ Result<std::string> Store::wait(const std::string& key, double timeout_s) {
     value = handle_->store->get_to_str(key);
   }));
   return value;
+}
+
+Result<std::vector<std::string>> Store::get_all(const std::vector<std::string>& keys) {
+  std::vector<std::string> out;
+  ++requests_;
+  BRAID_TRY(guarded(Code::kUnavailable, "store", [&] {
+    for (const std::vector<uint8_t>& value : handle_->store->multiGet(keys))
+      out.emplace_back(value.begin(), value.end());
+  }));
+  return out;
 }
 
 Result<std::vector<std::optional<std::string>>> Store::look(const std::vector<std::string>& keys) {

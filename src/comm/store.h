@@ -4,6 +4,7 @@
 // of the last.
 #pragma once
 
+#include <atomic>
 #include <cstdint>
 #include <memory>
 #include <optional>
@@ -39,6 +40,8 @@ class Store {
   Status set(const std::string& key, const std::string& value);
   // The value once it is there; kDeadline when it is not within `timeout_s`.
   Result<std::string> wait(const std::string& key, double timeout_s);
+  // The values of keys that are all there, in one request.
+  Result<std::vector<std::string>> get_all(const std::vector<std::string>& keys);
   // The values of those keys that are there, without waiting.
   Result<std::vector<std::optional<std::string>>> look(const std::vector<std::string>& keys);
   // Sets the key unless it has a value; the value that it has then.
@@ -62,7 +65,7 @@ class Store {
 
   std::unique_ptr<Handle> handle_;
   int64_t port_ = 0;
-  int64_t requests_ = 0;
+  std::atomic<int64_t> requests_ = 0;
 };
 
 }  // namespace braid::inline comm

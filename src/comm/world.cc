@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <cstdlib>
 #include <numeric>
 #include <set>
 #include <thread>
@@ -11,6 +12,8 @@
 #include "base/text.h"
 #include "comm/failure.h"
 #include "comm/group_backend.h"
+#include "comm/wired_backend.h"
+#include "comm/wires.h"
 #include "host/file.h"
 #include "host/machine.h"
 #include "host/process.h"
@@ -19,18 +22,12 @@
 namespace braid::inline comm {
 namespace {
 
-// Files of a rank by itself, and most of those for each other one (docs/ranks.md, "What a rank
-// opens").
+// Files of a rank by itself, and most of those for each other one in meshes and over wires
+// (docs/ranks.md, "What a rank opens").
 constexpr int64_t kFilesOfARank = 40;
-constexpr int64_t kFilesOfAPeer = 6;
+constexpr int64_t kFilesOfAPeer = 6, kFilesOfAWire = 2;
 // A peer's end is seen as a broken connection before its cause is in the store: wait this long.
 constexpr double kPrimaryCause_s = 4;
-
-std::string rank_list(const std::vector<int64_t>& ranks) {
-  std::vector<std::string> names;
-  for (const int64_t rank : ranks) names.push_back(std::to_string(rank));
-  return join(names, ", ");
-}
 
 std::vector<int64_t> ranks_below(int64_t count) {
   std::vector<int64_t> out(count);
@@ -87,6 +84,14 @@ std::string settled_key(const std::string& list, const std::string& name) {
   return cat("settled/", list, "/", name);
 }
 
+// The environment's word is for trials (docs/ranks.md).
+int64_t most_in_mesh(const WorldOptions& options) {
+  int64_t out = options.mesh_ranks;
+  const char* const stated = std::getenv("BRAID_MESH_RANKS");
+  if (out < 0 && stated != nullptr && parse_int(stated, &out) && out >= 0) return out;
+  return out < 0 ? kMostInMesh : out;
+}
+
 }  // namespace
 
 Result<std::string> binary_hash() {
@@ -97,21 +102,29 @@ Result<std::string> binary_hash() {
 World::World(const Membership& membership, const WorldOptions& options)
     : membership_(membership), options_(options) {}
 
-World::~World() = default;
+World::~World() {
+  if (wires_ != nullptr) wires_->close();  // groups wait for nothing then
+}
 
 Result<std::unique_ptr<World>> World::join(const Membership& membership,
                                            const WorldOptions& options) {
   std::unique_ptr<World> world(new World(membership, options));
   if (membership.world_size == 1) return world;
-  BRAID_TRY(check_open_files(kFilesOfARank + kFilesOfAPeer * membership.world_size)
+  const int64_t in_mesh = std::min(membership.world_size, most_in_mesh(options));
+  const int64_t wired = membership.world_size - in_mesh;
+  BRAID_TRY(check_open_files(kFilesOfARank + kFilesOfAPeer * in_mesh + kFilesOfAWire * wired)
                 .at(cat("a job of ", membership.world_size, " ranks")));
   BRAID_ASSIGN(world->store_, Store::open(membership, options.join_s, options.notice_s));
   BRAID_ASSIGN(world->watchdog_,
                Watchdog::start(*world->store_, membership, world->board_, options.watchdog));
+  if (wired > 0) {
+    BRAID_ASSIGN(world->wires_, Wires::open(*world->store_, membership));
+  }
   BRAID_TRY(world->arrive("came/", membership.world_size));
   const PositionBoard::Waiting waiting(world->board_, "the other ranks, to begin");
   BRAID_TRY(world->await_ranks("came/", ranks_below(membership.world_size), "the start of the job",
                                options.join_s));
+  if (wired > 0) BRAID_TRY(world->wires_->meet(*world->store_));
   return world;
 }
 
@@ -326,23 +339,33 @@ Result<Communicator*> World::group(const std::string& name, std::vector<int64_t>
   const CommunicatorContext context{global_rank(), options_.deadline_s, &board_, store_.get()};
   std::unique_ptr<GroupBackend> backend;
   if (members.size() > 1) {
-    const auto self = std::find(members.begin(), members.end(), global_rank());
-    BRAID_CHECK(self != members.end(), cat("rank is no member of group ", name));
-    const PositionBoard::Waiting waiting(
-        board_, cat("connecting group ", name, " of ranks ", rank_list(members)));
-    const std::string prefix = cat("members/", name, "/");
-    BRAID_TRY(arrive(prefix, static_cast<int64_t>(members.size())));
-    BRAID_TRY(await_ranks(prefix, members, cat("group ", name), options_.join_s));
-    BRAID_ASSIGN(backend, connect_gloo(*store_, {.name = name,
-                                                 .place = static_cast<int>(self - members.begin()),
-                                                 .size = static_cast<int>(members.size()),
-                                                 .deadline_s = options_.deadline_s,
-                                                 .one_machine = membership_.one_machine()}));
+    BRAID_ASSIGN(backend, connect(name, members));
   }
   auto& slot = groups_[name];
   slot = std::make_unique<Communicator>(name, std::move(members), context, std::move(backend));
   return slot.get();
 }
+
+Result<std::unique_ptr<GroupBackend>> World::connect(const std::string& name,
+                                                     const std::vector<int64_t>& members) {
+  const auto self = std::find(members.begin(), members.end(), global_rank());
+  BRAID_CHECK(self != members.end(), cat("rank is no member of group ", name));
+  const auto place = static_cast<int>(self - members.begin());
+  const PositionBoard::Waiting waiting(
+      board_, cat("connecting group ", name, " of ranks ", rank_list(members)));
+  const std::string prefix = cat("members/", name, "/");
+  BRAID_TRY(arrive(prefix, std::ssize(members)));
+  BRAID_TRY(await_ranks(prefix, members, cat("group ", name), options_.join_s));
+  if (std::ssize(members) > most_in_mesh(options_))
+    return wired_backend(*wires_, {.name = name, .members = members, .place = place});
+  return connect_gloo(*store_, {.name = name,
+                                .place = place,
+                                .size = static_cast<int>(members.size()),
+                                .deadline_s = options_.deadline_s,
+                                .one_machine = membership_.one_machine()});
+}
+
+int64_t World::wired_to() const { return wires_ == nullptr ? 0 : wires_->peers(); }
 
 Result<Communicator*> World::everyone() { return group("everyone", ranks_below(world_size())); }
 

@@ -20,6 +20,8 @@
 
 namespace braid::inline comm {
 
+class Wires;
+
 // What a rank says of itself, in words that follow its name: "has train.seed" -> "'2'" reads "rank
 // 1 has train.seed '2', rank 0 '1'". A claim that a rank lacks is "not at all".
 using Claims = std::map<std::string, std::string>;
@@ -37,6 +39,7 @@ struct WorldOptions {
   double notice_s = 5;      // of waiting for ranks to come: then the log says for whom
   double deadline_s = 300;  // of every wait of a communicator
   double leave_s = 300;     // for all ranks to end as planned, where this rank serves the store
+  int64_t mesh_ranks = -1;  // of a group in which all are connected; -1: kMostInMesh
   WatchdogOptions watchdog = {};
 };
 
@@ -99,6 +102,8 @@ class World {
 
   // To the store so far, of the watchdog and of Gloo none.
   int64_t store_requests() const { return store_ == nullptr ? 0 : store_->requests(); }
+  // Ranks that this one is connected to for its groups of many (comm/wires.h).
+  int64_t wired_to() const;
   // Bytes that this rank gave to all groups, by kind.
   Traffic traffic(Transfer transfer) const;
 
@@ -113,6 +118,8 @@ class World {
   // long. kDeadline, after `limit_s`, names those that have not.
   Status await_ranks(const std::string& point, const std::vector<int64_t>& ranks,
                      const std::string& what, double limit_s);
+  Result<std::unique_ptr<GroupBackend>> connect(const std::string& name,
+                                                const std::vector<int64_t>& members);
   Status publish(const std::string& place, const Claims& claims);
   Result<Json> differences_from(const std::string& place, const Claims& claims, bool both);
   Result<std::string> verdict(const std::string& prefix, const std::string& remedy);
@@ -126,6 +133,7 @@ class World {
   Status told_;  // what fail() returned
   bool refused_ = false;
   int64_t agreed_on_parts_ = 0;
+  std::unique_ptr<Wires> wires_;  // null where all groups are of few ranks
   std::map<std::string, std::unique_ptr<Communicator>> groups_;
 };
 

@@ -32,6 +32,7 @@ RankUse use_so_far(const World& world) {
   }
   out.store_requests = static_cast<double>(world.store_requests());
   out.open_files = open_files();
+  out.wired_to = static_cast<double>(world.wired_to());
   out.peak_bytes = static_cast<double>(peak_memory_bytes());
   out.cpu_s = static_cast<double>(std::clock()) / CLOCKS_PER_SEC;
   return out;
@@ -50,14 +51,14 @@ Result<std::vector<RankUse>> gather_use(Communicator& everyone, const RankUse& o
   const at::Tensor mine = at::zeros({kNumbersOfUse}, at::kDouble);
   const at::Tensor all = at::zeros({everyone.size() * kNumbersOfUse}, at::kDouble);
   const double numbers[kNumbersOfUse] = {own.calls,          own.messages,   own.bytes,
-                                         own.store_requests, own.open_files, own.peak_bytes,
-                                         own.cpu_s};
+                                         own.store_requests, own.open_files, own.wired_to,
+                                         own.peak_bytes,     own.cpu_s};
   std::copy(numbers, numbers + kNumbersOfUse, mine.mutable_data_ptr<double>());
   BRAID_TRY(everyone.all_gather(all, mine, "what ranks take").wait());
   std::vector<RankUse> out;
   const auto* n = all.const_data_ptr<double>();
   for (int64_t rank = 0; rank < everyone.size(); ++rank, n += kNumbersOfUse)
-    out.push_back({n[0], n[1], n[2], n[3], n[4], n[5], n[6]});
+    out.push_back({n[0], n[1], n[2], n[3], n[4], n[5], n[6], n[7]});
   return out;
 }
 

@@ -13,10 +13,11 @@ struct RankUse {
   double bytes = 0;           // that it gave to them
   double store_requests = 0;  // its own, neither the watchdog's nor Gloo's
   double open_files = 0;      // at the time
+  double wired_to = 0;        // ranks, at the time (World::wired_to())
   double peak_bytes = 0;      // resident, the most so far
   double cpu_s = 0;           // of all its threads
 };
-inline constexpr int64_t kNumbersOfUse = 7;
+inline constexpr int64_t kNumbersOfUse = 8;
 
 // Of this process so far.
 RankUse use_so_far(const World& world);

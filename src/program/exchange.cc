@@ -245,26 +245,43 @@ int64_t words_beside(const Call& call) { return call.kind == CallKind::kReward ?
 
 bool tells_scores(const Call& call) { return call.kind == CallKind::kReward && uses_model(call); }
 
-void FieldHoldings::add(int32_t row, size_t rank, RanksByRow* ranks) {
-  std::vector<int32_t>& holders = (*ranks)[row];
-  const auto number = static_cast<int32_t>(rank);
-  const auto at = std::lower_bound(holders.begin(), holders.end(), number);
-  if (at == holders.end() || *at != number) holders.insert(at, number);
-}
+// Rows that had the same ranks, and get the same, have the same ones again.
+class FieldHoldings::Additions {
+ public:
+  static const std::vector<int32_t>& of(const Ranks& ranks) {
+    static const std::vector<int32_t> none;
+    return ranks == nullptr ? none : *ranks;
+  }
+  void add(int32_t rank, Ranks* ranks) {
+    const auto [known, fresh] = made_.try_emplace({*ranks, rank}, *ranks);
+    if (fresh && !std::binary_search(of(*ranks).begin(), of(*ranks).end(), rank)) {
+      std::vector<int32_t> more = of(*ranks);
+      more.insert(std::lower_bound(more.begin(), more.end(), rank), rank);
+      known->second = std::make_shared<const std::vector<int32_t>>(std::move(more));
+    }
+    *ranks = known->second;
+  }
+
+ private:
+  std::map<std::pair<Ranks, int32_t>, Ranks> made_;
+};
 
 void FieldHoldings::note(const std::string& field, const std::vector<SampleRows>& written,
                          size_t rows) {
   for (RanksByRow* ranks : {&written_[field], &held_[field]}) {
     ranks->resize(rows);
+    Additions additions;
     for (size_t rank = 0; rank < written.size(); ++rank)
-      for (const int32_t row : written[rank]) add(row, rank, ranks);
+      for (const int32_t row : written[rank])
+        additions.add(static_cast<int32_t>(rank), &(*ranks)[row]);
   }
 }
 
 std::vector<int32_t> FieldHoldings::speakers(const std::string& field) const {
   std::vector<int64_t> said(ranks_, 0);
   std::vector<int32_t> out;
-  for (const std::vector<int32_t>& holders : held_.at(field)) {
+  for (const Ranks& ranks : held_.at(field)) {
+    const std::vector<int32_t>& holders = Additions::of(ranks);
     const auto least = std::min_element(holders.begin(), holders.end(),
                                         [&](int32_t a, int32_t b) { return said[a] < said[b]; });
     out.push_back(least == holders.end() ? -1 : *least);
@@ -314,8 +331,9 @@ std::vector<FieldMove> FieldHoldings::bring(const std::vector<MovedField>& field
       const RanksByRow& writers = written_.at(fields[field].name);
       const RanksByRow& held = held_.at(fields[field].name);
       for (const int32_t row : needed[to]) {
-        if (std::binary_search(held[row].begin(), held[row].end(), rank)) continue;
-        const int32_t from = sender(writers[row]);
+        const std::vector<int32_t>& holders = Additions::of(held[row]);
+        if (std::binary_search(holders.begin(), holders.end(), rank)) continue;
+        const int32_t from = sender(Additions::of(writers[row]));
         if (from < 0) continue;
         sent[from] += fields[field].numbers[row];
         auto& rows = moves[{from, rank}];
@@ -330,9 +348,11 @@ std::vector<FieldMove> FieldHoldings::bring(const std::vector<MovedField>& field
 std::vector<FieldMove> FieldHoldings::made(const std::vector<MovedField>& fields,
                                            MovesByRanks moves) {
   std::vector<FieldMove> out;
+  Additions additions;
   for (auto& [ranks, rows] : moves) {
     for (size_t field = 0; field < fields.size(); ++field)
-      for (const int32_t row : rows[field]) add(row, ranks.second, &held_.at(fields[field].name));
+      for (const int32_t row : rows[field])
+        additions.add(ranks.second, &held_.at(fields[field].name)[row]);
     out.push_back({ranks.first, ranks.second, std::move(rows)});
   }
   return out;

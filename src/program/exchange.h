@@ -12,6 +12,7 @@
 
 #include <cstdint>
 #include <map>
+#include <memory>
 #include <string>
 #include <utility>
 #include <vector>
@@ -143,8 +144,11 @@ class FieldHoldings {
 
  private:
   size_t ranks_;
-  using RanksByRow = std::vector<std::vector<int32_t>>;  // [row]: ranks, ascending
-  static void add(int32_t row, size_t rank, RanksByRow* ranks);
+  // Ascending; null: none. Rows that the same ranks have share them: of a field that all have, the
+  // account grows with the rows alone.
+  using Ranks = std::shared_ptr<const std::vector<int32_t>>;
+  using RanksByRow = std::vector<Ranks>;  // [row]
+  class Additions;
   // Rows of each field, [field], by (from, to).
   using MovesByRanks = std::map<std::pair<int32_t, int32_t>, std::vector<SampleRows>>;
   std::vector<FieldMove> made(const std::vector<MovedField>& fields, MovesByRanks moves);

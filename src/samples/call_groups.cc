@@ -4,10 +4,13 @@
 
 #include <algorithm>
 
+#include "base/rng.h"
 #include "base/text.h"
 
 namespace braid::inline samples {
 namespace {
+
+constexpr size_t kNamedMembers = 8;  // by a group's name, which is also a key of the store
 
 std::vector<int64_t> members_of(const OpGroup& group) {
   std::vector<int64_t> members;
@@ -21,10 +24,17 @@ Result<Communicator*> connect(const OpGroup& group, const char* kind, World& wor
 
 }  // namespace
 
+// Of many: the first, the last, how many, and a number made of all.
 std::string group_name(std::string_view kind, const OpGroup& group) {
+  const std::vector<int64_t> members = members_of(group);
   std::string name(kind);
-  for (const int64_t member : members_of(group)) name += cat("-", member);
-  return name;
+  if (members.size() <= kNamedMembers) {
+    for (const int64_t member : members) name += cat("-", member);
+    return name;
+  }
+  uint64_t all = 0;
+  for (const int64_t member : members) all = mix_seed(all, static_cast<uint64_t>(member));
+  return cat(name, "-", members.front(), "-to-", members.back(), "-of-", members.size(), "-", all);
 }
 
 Result<CallGroups> connect_groups(const CallFrame& frame, const GridPosition& at, World* world) {

@@ -30,8 +30,9 @@ struct CallGroups {
   Communicator* of(GroupKind kind, bool gathers_weights = false) const;
 };
 
-// The name of a group's communicator: "tensor-0-1". Ranks that bring weights together in passes
-// have one of their own, apart from that of reductions, which ranks without samples begin earlier.
+// The name of a group's communicator: "tensor-0-1", or of many "data-0-to-60-of-16-1234". Ranks
+// that bring weights together in passes have one of their own, apart from that of reductions, which
+// ranks without samples begin earlier.
 inline constexpr const char* kWeightsInPasses = "weights";
 std::string group_name(std::string_view kind, const OpGroup& group);
 

@@ -149,6 +149,15 @@ TEST_F(JobProcess, EveryLayoutComputesWhatOneProcessDoes) {
   }
 }
 
+// As groups of many ranks are, whatever their size: along a tree, and straight to who needs it.
+TEST_F(JobProcess, RanksOverWiresComputeWhatOneProcessDoes) {
+  ::setenv("BRAID_MESH_RANKS", "1", 1);
+  LayoutCase layout = layout_named("tp2pp2s");
+  layout.name = "wires";
+  expect_equivalent(layout, "");
+  ::unsetenv("BRAID_MESH_RANKS");
+}
+
 TEST_F(JobProcess, EveryOrderOfDevicesComputesWhatOneProcessDoes) {
   for (const LayoutCase& layout : orders()) {
     if (layout.full && !full_tier()) continue;

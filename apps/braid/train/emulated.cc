@@ -66,6 +66,7 @@ Json emulation_json(const Emulation& emulation, const TraceDifference& differenc
         {"bytes", over_ranks(emulation.use, &RankUse::bytes)},
         {"store_requests", over_ranks(emulation.use, &RankUse::store_requests)},
         {"open_files", over_ranks(emulation.use, &RankUse::open_files)},
+        {"wired_to", over_ranks(emulation.use, &RankUse::wired_to)},
         {"peak_bytes", over_ranks(emulation.use, &RankUse::peak_bytes)},
         {"cpu_s", over_ranks(emulation.use, &RankUse::cpu_s)}}},
       {"fault", emulation.fault},

@@ -1,0 +1,44 @@
+// The backend of a group of many ranks, over wires: what such a group says together travels up and
+// down one tree, long tensors around one ring, messages straight to their receiver. So a rank has
+// connections to a few neighbours, and to those whom it sends messages, whatever the size of the
+// group. A group of few is a mesh of Gloo's, in which every rank is connected to every other.
+//
+// Sums are added in an order that the number of ranks and the size of the tensor decide, and are
+// the same bits on all ranks. Not for callers outside comm.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "comm/group_backend.h"
+#include "comm/wires.h"
+
+namespace braid::inline comm {
+
+// The rule: groups of more ranks than this are over wires.
+inline constexpr int64_t kMostInMesh = 8;
+
+// A place in the tree of so many. The places below one are those from itself to `end`.
+struct TreePlace {
+  struct Branch {
+    int place = 0, end = 0;
+    friend bool operator==(const Branch&, const Branch&) = default;
+  };
+  int parent = -1;  // of the first: none
+  int end = 0;
+  std::vector<Branch> branches;  // at most kTreeFanOut
+};
+inline constexpr int kTreeFanOut = 4;
+TreePlace tree_place(int place, int size);
+
+struct WiredGroup {
+  std::string name;
+  std::vector<int64_t> members;  // global ranks
+  int place = 0;                 // of this rank
+};
+// Connects nothing yet. REQUIRES: `wires` outlives it, and is closed before it ends.
+std::unique_ptr<GroupBackend> wired_backend(Wires& wires, WiredGroup group);
+
+}  // namespace braid::inline comm

@@ -1,0 +1,293 @@
+#include "comm/wired_backend.h"
+
+#include <ATen/ops/arange.h>
+#include <ATen/ops/empty.h>
+#include <ATen/ops/equal.h>
+#include <ATen/ops/full.h>
+#include <ATen/ops/zeros.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <sys/socket.h>
+
+#include <functional>
+#include <numeric>
+#include <set>
+#include <thread>
+
+#include "base/text.h"
+#include "comm/beat.h"
+#include "comm/communicator.h"
+
+namespace braid::inline comm {
+namespace {
+
+using testing::AllOf;
+using testing::HasSubstr;
+using testing::Not;
+
+TEST(TreePlace, EveryPlaceHasOneParentAndFewBranches) {
+  for (int size = 1; size <= 300; ++size) {
+    std::vector<int> depth(size, 0), parents(size, 0);
+    for (int place = 0; place < size; ++place) {
+      const TreePlace tree = tree_place(place, size);
+      ASSERT_LE(tree.branches.size(), static_cast<size_t>(kTreeFanOut));
+      ASSERT_EQ(tree.parent < 0, place == 0);
+      int next = place + 1;
+      for (const auto& branch : tree.branches) {
+        ASSERT_EQ(branch.place, next) << size << " " << place;
+        ASSERT_EQ(tree_place(branch.place, size).parent, place);
+        ASSERT_EQ(tree_place(branch.place, size).end, branch.end);
+        ++parents[branch.place], depth[branch.place] = depth[place] + 1;
+        next = branch.end;
+      }
+      ASSERT_EQ(next, tree.end);
+      ASSERT_EQ(parents[place], place == 0 ? 0 : 1);
+      ASSERT_LE(depth[place], 5);
+    }
+  }
+}
+
+// Ranks of one process, each on a thread, in one group.
+class WiredRanks {
+ public:
+  explicit WiredRanks(int64_t ranks, double deadline_s = 60) : boards_(ranks) {
+    auto store = Store::serve_local("wired");
+    EXPECT_TRUE(store.ok());
+    server_ = std::move(*store);
+    std::vector<int64_t> members(ranks);
+    std::iota(members.begin(), members.end(), 0);
+    for (int64_t rank = 0; rank < ranks; ++rank) {
+      Membership membership;
+      membership.global_rank = rank, membership.world_size = membership.local_size = ranks;
+      wires_.push_back(std::move(*Wires::open(*server_, membership)));
+      groups_.push_back(std::make_unique<Communicator>(
+          "all", members, CommunicatorContext{rank, deadline_s, &boards_[rank], server_.get()},
+          wired_backend(*wires_.back(), {"all", members, static_cast<int>(rank)})));
+    }
+    for (const auto& wires : wires_) EXPECT_TRUE(wires->meet(*server_).ok());
+  }
+  ~WiredRanks() {
+    for (const auto& wires : wires_) wires->close();
+  }
+
+  void run(const std::function<void(Communicator& all, int64_t rank)>& body) {
+    std::vector<std::thread> threads;
+    for (int64_t rank = 0; rank < size(); ++rank)
+      threads.emplace_back([&, rank] { body(*groups_[rank], rank); });
+    for (std::thread& thread : threads) thread.join();
+  }
+  int64_t size() const { return std::ssize(groups_); }
+  Wires& wires(int64_t rank) { return *wires_[rank]; }
+  Store& store() { return *server_; }
+  int64_t most_peers() const {
+    int64_t most = 0;
+    for (const auto& wires : wires_) most = std::max(most, wires->peers());
+    return most;
+  }
+
+ private:
+  std::unique_ptr<Store> server_;
+  std::deque<PositionBoard> boards_;
+  std::vector<std::unique_ptr<Wires>> wires_;
+  std::vector<std::unique_ptr<Communicator>> groups_;
+};
+
+// Numbers whose sum depends on the order in which they are added.
+at::Tensor uneven(int64_t rank, int64_t count) {
+  return (at::arange(count, at::kFloat) + 1.0) / static_cast<double>(3 * rank + 7);
+}
+
+void expect_equal_on_all(const std::vector<at::Tensor>& results) {
+  for (const at::Tensor& result : results) EXPECT_TRUE(at::equal(result, results.front()));
+}
+
+void check_sums(WiredRanks& ranks, int64_t count) {
+  std::vector<at::Tensor> sums(ranks.size()), again(ranks.size()), parts(ranks.size());
+  const int64_t piece = count / ranks.size();
+  ranks.run([&](Communicator& all, int64_t rank) {
+    for (at::Tensor* sum : {&sums[rank], &again[rank]}) {
+      *sum = uneven(rank, count);
+      EXPECT_EQ(all.all_reduce(*sum, Reduce::kSum, "sum").wait().message(), "");
+    }
+    const at::Tensor largest = at::full({3}, rank, at::kLong);
+    EXPECT_EQ(all.all_reduce(largest, Reduce::kMax, "largest").wait().message(), "");
+    EXPECT_TRUE(at::equal(largest, at::full({3}, ranks.size() - 1, at::kLong)));
+    parts[rank] = at::zeros({piece});
+    EXPECT_EQ(all.reduce_scatter(parts[rank], uneven(rank, piece * ranks.size()), "part")
+                  .wait()
+                  .message(),
+              "");
+  });
+  expect_equal_on_all(sums);
+  expect_equal_on_all(again);
+  EXPECT_TRUE(at::equal(sums.front(), again.front()));
+  at::Tensor exact = at::zeros({count}, at::kDouble);
+  for (int64_t rank = 0; rank < ranks.size(); ++rank) exact += uneven(rank, count).to(at::kDouble);
+  EXPECT_TRUE(at::allclose(sums.front().to(at::kDouble), exact, 1e-5));
+  for (int64_t rank = 0; rank < ranks.size(); ++rank)
+    EXPECT_TRUE(
+        at::allclose(parts[rank].to(at::kDouble), exact.narrow(0, rank * piece, piece), 1e-5));
+}
+
+TEST(WiredBackend, SumsAreTheSameBitsOnAllRanks) {
+  WiredRanks ranks(33);
+  check_sums(ranks, 330);
+  EXPECT_LE(ranks.most_peers(), kTreeFanOut + 1 + 2);  // the tree's, and two in the ring
+  check_sums(ranks, 66000);
+  EXPECT_LE(ranks.most_peers(), kTreeFanOut + 1 + 2);
+}
+
+TEST(WiredBackend, SumsOfBfloat16) {
+  WiredRanks ranks(10);
+  ranks.run([](Communicator& all, int64_t rank) {
+    const auto options = at::TensorOptions().dtype(at::kBFloat16);
+    const at::Tensor sum = at::full({5}, static_cast<double>(rank + 1), options);
+    EXPECT_EQ(all.all_reduce(sum, Reduce::kSum, "sum").wait().message(), "");
+    EXPECT_TRUE(at::equal(sum, at::full({5}, 55.0, options)));
+    const at::Tensor least = at::full({5}, static_cast<double>(rank - 4), options);
+    EXPECT_EQ(all.all_reduce(least, Reduce::kMin, "least").wait().message(), "");
+    EXPECT_TRUE(at::equal(least, at::full({5}, -4.0, options)));
+  });
+}
+
+TEST(WiredBackend, WhatIsTakenTogetherTravelsAlongTheTree) {
+  WiredRanks ranks(33);
+  for (const int64_t count : {1, 3000}) {
+    ranks.run([&](Communicator& all, int64_t rank) {
+      const at::Tensor gathered = at::zeros({ranks.size(), count});
+      const at::Tensor own = uneven(rank, count);
+      EXPECT_EQ(all.all_gather(gathered, own, "gathered").wait().message(), "");
+      for (int64_t from = 0; from < ranks.size(); ++from)
+        EXPECT_TRUE(at::equal(gathered[from], uneven(from, count)));
+      EXPECT_EQ(all.barrier("here").message(), "");
+      for (const int64_t root : {0, 1, 20, 32}) {
+        const at::Tensor told = rank == root ? uneven(root, 100 * count) : at::zeros({100 * count});
+        EXPECT_EQ(all.broadcast(told, root, "told").wait().message(), "");
+        EXPECT_TRUE(at::equal(told, uneven(root, 100 * count)));
+      }
+    });
+    EXPECT_LE(ranks.most_peers(), kTreeFanOut + 1);
+  }
+  ranks.run([&](Communicator& all, int64_t rank) {
+    const at::Tensor gathered = at::zeros({ranks.size(), 50000});  // around the ring
+    EXPECT_EQ(all.all_gather(gathered, uneven(rank, 50000), "gathered").wait().message(), "");
+    for (int64_t from = 0; from < ranks.size(); ++from)
+      EXPECT_TRUE(at::equal(gathered[from], uneven(from, 50000)));
+  });
+  EXPECT_LE(ranks.most_peers(), kTreeFanOut + 1 + 2);
+}
+
+TEST(WiredBackend, AllToAllWithUnequalRows) {
+  // Rank r sends i rows to member i, each holding 10 r + i: member 0 gets none.
+  WiredRanks ranks(10);
+  ranks.run([&](Communicator& all, int64_t rank) {
+    const int64_t n = ranks.size();
+    std::vector<at::Tensor> rows;
+    std::vector<int64_t> in_rows, out_rows(n, rank);
+    for (int64_t i = 0; i < n; ++i) {
+      rows.push_back(at::full({i, 2}, static_cast<double>(10 * rank + i)));
+      in_rows.push_back(i);
+    }
+    const at::Tensor out = at::zeros({n * rank, 2});
+    EXPECT_EQ(all.all_to_all(out, at::cat(rows), out_rows, in_rows, "rows").wait().message(), "");
+    for (int64_t from = 0; from < n; ++from)
+      EXPECT_TRUE(at::equal(out.narrow(0, from * rank, rank),
+                            at::full({rank, 2}, static_cast<double>(10 * from + rank))));
+  });
+}
+
+TEST(WiredBackend, MessagesOfAChannelKeepTheirOrder) {
+  WiredRanks ranks(9);
+  ranks.run([&](Communicator& all, int64_t rank) {
+    const int64_t next = (rank + 1) % ranks.size(), before = (rank + 8) % ranks.size();
+    const std::vector<int64_t> sizes = {1, 200000, 3, 70000, 2};
+    std::vector<at::Tensor> come;
+    std::vector<Pending> pending;
+    for (const int64_t size : sizes) {
+      pending.push_back(all.send(uneven(rank, size), next, 4, "number"));
+      pending.push_back(all.send(uneven(rank + 50, size), next, 5, "other number"));
+    }
+    for (const int32_t channel : {5, 4})
+      for (const int64_t size : sizes) {
+        come.push_back(at::zeros({size}));
+        pending.push_back(all.receive(come.back(), before, channel, "number"));
+      }
+    for (Pending& each : pending) EXPECT_EQ(each.wait().message(), "");
+    for (size_t i = 0; i < come.size(); ++i)
+      EXPECT_TRUE(at::equal(come[i],
+                            uneven(before + (i < sizes.size() ? 50 : 0), sizes[i % sizes.size()])));
+  });
+  EXPECT_EQ(ranks.most_peers(), 2);
+}
+
+TEST(WiredBackend, OtherSizesThanExpectedAreAnError) {
+  WiredRanks ranks(9);
+  ranks.run([&](Communicator& all, int64_t rank) {
+    for (const int64_t size : {2, 60000}) {
+      if (rank == 3) {
+        Pending sent = all.send(at::zeros({size}), 4, 1, "number");
+        if (size > 2) return;  // its receiver has no room
+        EXPECT_EQ(sent.wait().message(), "");
+      } else if (rank == 4) {
+        EXPECT_THAT(all.receive(at::zeros({size + 1}), 3, 1, "number").wait().message(),
+                    HasSubstr(cat("rank 3 sent ", 4 * size, " bytes, expected ", 4 * size + 4)));
+      }
+    }
+  });
+}
+
+TEST(WiredBackend, AMissingRankIsNamed) {
+  WiredRanks ranks(33, 1);
+  for (int64_t rank = 0; rank < ranks.size(); ++rank) {
+    Beat beat{1, 1, RankWait{{20}, 1}, "step 3, waits"};
+    if (rank == 20) beat.waits.reset(), beat.position = "step 3, reward";
+    ASSERT_TRUE(ranks.store().set(beat_key(rank), beat_text(beat)).ok());
+  }
+  ranks.run([&](Communicator& all, int64_t rank) {
+    if (rank == 20) return;
+    const Status status =
+        all.all_gather(at::zeros({ranks.size()}), at::zeros({1}), "numbers").wait();
+    EXPECT_EQ(status.code(), Code::kDeadline);
+    EXPECT_THAT(status.message(),
+                AllOf(HasSubstr("all_gather of numbers"), HasSubstr("not done within 1 s"),
+                      HasSubstr("; rank 20: step 3, reward"), Not(HasSubstr("step 3, waits"))));
+  });
+}
+
+// As where a process ends, which the others see one after another.
+TEST(WiredBackend, ARankThatIsGoneIsNamedByItsNeighbours) {
+  WiredRanks ranks(33);
+  ranks.run([](Communicator& all, int64_t) { EXPECT_TRUE(all.barrier("connected").ok()); });
+  const int64_t parent = tree_place(20, 33).parent;
+  std::string said;
+  ranks.run([&](Communicator& all, int64_t rank) {
+    if (rank != 20) {
+      const Status status = all.barrier("after it");
+      EXPECT_EQ(status.code(), Code::kUnavailable);
+      if (rank == parent) said = status.message();
+    }
+    ranks.wires(rank).close();
+  });
+  EXPECT_THAT(said, HasSubstr("rank 20 "));
+}
+
+TEST(WiredBackend, WhoIsNotOfTheJobIsNotHeard) {
+  WiredRanks ranks(9);
+  const auto place = ranks.store().look({"wire/0"});
+  ASSERT_TRUE(place.ok() && (*place)[0]);
+  const std::vector<std::string> parts = split(*(*place)[0], ' ');
+  int64_t port = 0;
+  ASSERT_TRUE(parse_int(parts[1], &port));
+  const auto found = addresses_of(parts[0], port);
+  ASSERT_TRUE(found.ok());
+  const FileHandle stranger = socket_of(**found);
+  ASSERT_EQ(::connect(stranger.get(), (*found)->ai_addr, (*found)->ai_addrlen), 0);
+  const std::string words(4096, 'x');
+  ASSERT_EQ(::send(stranger.get(), words.data(), words.size(), MSG_NOSIGNAL), 4096);
+  char end = 0;
+  EXPECT_LE(::recv(stranger.get(), &end, 1, 0), 0);  // it is shown the door
+  ranks.run([](Communicator& all, int64_t) { EXPECT_TRUE(all.barrier("all the same").ok()); });
+}
+
+}  // namespace
+}  // namespace braid::inline comm

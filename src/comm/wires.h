@@ -1,0 +1,126 @@
+// Messages between the ranks of a job over wires: one connection of TCP for two ranks, whatever the
+// groups that they are in, made when one of them first sends the other something. What groups of
+// many ranks are built on (comm/wired_backend.h); not for callers outside comm.
+//
+// Messages of one pair, group and tag arrive in the order in which they were sent. A short one
+// leaves at once, and waits on the other side for who takes it; a long one leaves when its receiver
+// has room. Thread-safe; a thread of its own reads, and writes what a socket did not take at once.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <atomic>
+#include <compare>
+#include <condition_variable>
+#include <cstdint>
+#include <deque>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <set>
+#include <string>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include "base/status.h"
+#include "comm/membership.h"
+#include "comm/sockets.h"
+#include "comm/store.h"
+#include "host/process.h"
+
+namespace braid::inline comm {
+
+// Whom a message is from, or for, and what tells it from the others of the two.
+struct WireEnd {
+  int64_t peer = 0;  // a global rank
+  uint64_t group = 0;
+  int32_t tag = 0;
+  friend auto operator<=>(const WireEnd&, const WireEnd&) = default;
+};
+
+// One that has been begun. The tensor is kept until it is done, or given up.
+struct WireMessage {
+  at::Tensor data;
+  WireEnd end;
+  bool done = false;    // of the wires' lock, as the next
+  std::string failure;  // why it never will be
+};
+using WireHandle = std::shared_ptr<WireMessage>;
+
+class Wires {
+ public:
+  // Listens, and tells the store where.
+  static Result<std::unique_ptr<Wires>> open(Store& store, const Membership& membership);
+  // Learns where the others listen, once all do; before anything is sent.
+  Status meet(Store& store);
+  ~Wires();
+  Wires(const Wires&) = delete;
+  Wires& operator=(const Wires&) = delete;
+
+  // REQUIRES: contiguous tensors in host memory; both sides state the same number of bytes.
+  WireHandle send(const WireEnd& to, at::Tensor data);
+  WireHandle receive(const WireEnd& from, at::Tensor room);
+  // kUnavailable: the peer is gone; kDeadline: not in time. The message names the peer.
+  Status wait(const WireHandle& message, Deadline deadline);
+  bool is_done(const WireHandle& message) const;
+
+  // What is on its way fails, as does what is begun later. Again: nothing.
+  void close();
+
+  // Ranks that this one is connected to.
+  int64_t peers() const;
+
+ private:
+  struct Connection;
+  struct Frame;
+  struct Early;
+  struct Outgoing;
+  Wires(Listener listener, const Membership& membership);
+
+  void begin();
+  void run();
+  void accept_all();
+  void serve(int socket, uint32_t events);
+  // All below REQUIRE that mutex_ is held. False: the connection has ended.
+  bool read(Connection& from);
+  bool begin_frame(Connection& from);
+  bool begin_message(Connection& from);
+  bool greeted(Connection& by);
+  bool granted(const Connection& by);
+  void asked(const Connection& by);
+  void end_frame(Connection& from);
+  bool flush(Connection& to);
+  void watch(Connection& connection);
+  bool connected(Connection& connection);
+  void push(int64_t peer, Outgoing outgoing);
+  void give(const WireHandle& room, const WireEnd& from, Early early);
+  void grant(const WireHandle& room, int64_t peer, uint64_t number);
+  Connection& add(FileHandle socket, int64_t peer);
+  void lose(int socket, const std::string& reason);
+  void finish(WireMessage& message);
+  void fail(WireMessage& message, const std::string& reason);
+  void fail_all_of(int64_t peer, const std::string& reason);
+  Status connect(int64_t peer);
+
+  const Membership membership_;
+  const uint64_t job_;
+  const FileHandle listener_, poll_, wake_;
+  std::vector<std::string> addresses_;  // by rank
+  mutable std::mutex mutex_;
+  std::condition_variable changed_;
+  bool closed_ = false;
+  std::map<int, std::unique_ptr<Connection>> connections_;  // by socket
+  std::map<int64_t, Connection*> wires_;  // by peer: the one that this rank sends on
+  std::map<int64_t, std::string> lost_;   // peers, and why
+  // Who waits for a message, and what came before anybody waited for it.
+  std::map<WireEnd, std::deque<WireHandle>> awaited_;
+  std::map<WireEnd, std::deque<Early>> early_;
+  // Long messages by the sender's number: that ask for room, and that have it.
+  uint64_t numbers_ = 0;
+  std::map<uint64_t, WireHandle> asking_for_room_;
+  std::map<std::pair<int64_t, uint64_t>, WireHandle> rooms_;
+  std::thread thread_;  // the last member: it uses the others
+};
+
+}  // namespace braid::inline comm
