@@ -149,8 +149,10 @@ std::vector<std::string> scenario_argv(const std::string& what) {
           "--gtest_brief=1"};
 }
 
-Ended run_scenario(const std::string& what) {
-  std::vector<std::string> argv = {"sh", "-c", "exec \"$@\" 2>&1", "sh"};
+Ended run_scenario(const std::string& what, bool over_wires = false) {
+  std::vector<std::string> argv = {
+      "sh", "-c",  "exec \"$@\" 2>&1",
+      "sh", "env", over_wires ? "BRAID_MESH_RANKS=1" : "BRAID_MESH_RANKS=8"};
   for (const std::string& word : scenario_argv(what)) argv.push_back(word);
   auto child = ChildProcess::start({argv});
   EXPECT_TRUE(child.ok());
@@ -176,8 +178,8 @@ void expect_no_orphans(const std::string& output) {
   }
 }
 
-TEST(Failure, KilledRankEndsAllWithOneMessage) {
-  const Ended run = run_scenario("kill");
+void expect_killed_rank_ends_all(bool over_wires) {
+  const Ended run = run_scenario("kill", over_wires);
   EXPECT_EQ(run.end, "exited with status 1") << run.output;
   EXPECT_EQ(count_of(run.output, "braid: error: "), 1) << run.output;
   EXPECT_THAT(run.output, HasSubstr("braid: error: rank 2 failed: killed by signal 9"));
@@ -190,6 +192,10 @@ TEST(Failure, KilledRankEndsAllWithOneMessage) {
   EXPECT_EQ(count_of(run.output, "pid "), 3);
   expect_no_orphans(run.output);
 }
+
+TEST(Failure, KilledRankEndsAllWithOneMessage) { expect_killed_rank_ends_all(false); }
+
+TEST(Failure, KilledRankEndsAllOverWires) { expect_killed_rank_ends_all(true); }
 
 TEST(Failure, TheLauncherSaysHowARankEndedEvenIfOthersSeeItFirst) {
   const Ended run = run_scenario("unseen");

@@ -1,36 +1,22 @@
 #include "comm/wires.h"
 
-#include <fcntl.h>
-#include <netinet/in.h>
-#include <netinet/tcp.h>
 #include <sys/epoll.h>
 #include <sys/eventfd.h>
 #include <sys/socket.h>
-#include <sys/uio.h>
 #include <unistd.h>
 
-#include <array>
 #include <cerrno>
 #include <cstdlib>
 #include <cstring>
 
 #include "base/text.h"
 #include "comm/name_hash.h"
-#include "host/progress.h"
+#include "comm/wires_frames.h"
 
 namespace braid::inline comm {
 namespace {
 
-// Longer messages ask for room first: what came early takes memory that nobody has counted.
-constexpr size_t kMostEarlyBytes = 16 << 10;
-constexpr size_t kBytesOfATurn = 4 << 20;  // that one connection may bring before the others
-
-std::string rank_name(int64_t rank) { return cat("rank ", rank); }
-
 std::string address_key(int64_t rank) { return cat("wire/", rank); }
-
-char* bytes_of(const WireMessage& message) { return static_cast<char*>(message.data.data_ptr()); }
-size_t size_of(const WireMessage& message) { return message.data.nbytes(); }
 
 // The address that other ranks reach this one at. The variable is PyTorch's, as in gloo_backend.cc.
 Result<std::string> own_address(const Membership& membership) {
@@ -40,50 +26,7 @@ Result<std::string> own_address(const Membership& membership) {
   return own_address_towards(membership.master_host, membership.master_port);
 }
 
-void prepare(int socket) {
-  const int on = 1;
-  ::setsockopt(socket, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
-  ::fcntl(socket, F_SETFL, ::fcntl(socket, F_GETFL) | O_NONBLOCK);
-}
-
 }  // namespace
-
-// What every message begins with; ranks of a job are programs of one kind of processor.
-struct Wires::Frame {
-  enum Kind : uint32_t { kHello, kMessage, kAsk, kGrant, kAsked };
-  Kind kind = kHello;
-  int32_t tag = 0;
-  uint64_t group = 0;   // of a hello: the job
-  uint64_t number = 0;  // of a hello: the rank
-  uint64_t bytes = 0;
-};
-
-// A message that nobody waits for yet: itself, or that it asks for room.
-struct Wires::Early {
-  std::vector<char> bytes;
-  bool asks = false;
-  uint64_t number = 0, asked_bytes = 0;
-};
-
-struct Wires::Outgoing {
-  Frame frame;
-  WireHandle message;  // whose bytes follow the frame; null: none
-  size_t written = 0;
-};
-
-struct Wires::Connection {
-  FileHandle socket;
-  int64_t peer = -1;  // until it has said who it is
-  bool connecting = false;
-  // What is being read.
-  Frame frame;
-  size_t frame_read = 0;
-  WireHandle room;  // for the bytes behind the frame; null: they are early
-  Early early;
-  char* at = nullptr;
-  size_t left = 0;
-  std::deque<Outgoing> queue;
-};
 
 Result<std::unique_ptr<Wires>> Wires::open(Store& store, const Membership& membership) {
   BRAID_ASSIGN(const std::string host, own_address(membership));
@@ -111,7 +54,7 @@ Wires::Wires(Listener listener, const Membership& membership)
       wake_(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)) {}
 
 void Wires::begin() {
-  prepare(listener_.get());
+  prepare_socket(listener_.get());
   for (const int socket : {listener_.get(), wake_.get()}) {
     epoll_event event{};
     event.events = EPOLLIN;
@@ -147,8 +90,6 @@ int64_t Wires::peers() const {
   return std::ssize(known);
 }
 
-// --- sending ---
-
 WireHandle Wires::send(const WireEnd& to, at::Tensor data) {
   const auto message = std::make_shared<WireMessage>(WireMessage{std::move(data), to, false, ""});
   const std::lock_guard lock(mutex_);
@@ -177,7 +118,7 @@ Status Wires::connect(int64_t peer) {
                                           ": ", std::strerror(errno))};
   };
   if (!socket.is_open()) return failed();
-  prepare(socket.get());
+  prepare_socket(socket.get());
   const int begun = ::connect(socket.get(), found->ai_addr, found->ai_addrlen);
   if (begun != 0 && errno != EINPROGRESS) return failed();
   Connection& wire = add(std::move(socket), peer);
@@ -187,65 +128,6 @@ Status Wires::connect(int64_t peer) {
   push(peer, {{Frame::kHello, 0, job_, self, 0}, nullptr});
   return ok_status();
 }
-
-Wires::Connection& Wires::add(FileHandle socket, int64_t peer) {
-  auto connection = std::make_unique<Connection>();
-  const int number = socket.get();
-  connection->socket = std::move(socket);
-  connection->peer = peer;
-  epoll_event event{};
-  event.events = peer >= 0 ? EPOLLIN | EPOLLOUT : EPOLLIN;
-  event.data.fd = number;
-  ::epoll_ctl(poll_.get(), EPOLL_CTL_ADD, number, &event);
-  return *(connections_[number] = std::move(connection));
-}
-
-void Wires::push(int64_t peer, Outgoing outgoing) {
-  Connection& wire = *wires_.at(peer);
-  wire.queue.push_back(std::move(outgoing));
-  // A broken one is found by the thread that reads, which says why.
-  if (!wire.connecting && wire.queue.size() == 1) (void)flush(wire);
-}
-
-bool Wires::flush(Connection& to) {
-  while (!to.queue.empty()) {
-    Outgoing& out = to.queue.front();
-    const size_t payload = out.message == nullptr ? 0 : size_of(*out.message);
-    const size_t ahead = std::min(out.written, sizeof(Frame));
-    std::array<iovec, 2> parts{};
-    parts[0] = {reinterpret_cast<char*>(&out.frame) + ahead, sizeof(Frame) - ahead};
-    if (payload > 0) {
-      const size_t behind = out.written - ahead;
-      parts[1] = {bytes_of(*out.message) + behind, payload - behind};
-    }
-    msghdr header{};
-    header.msg_iov = parts.data(), header.msg_iovlen = payload > 0 ? 2 : 1;
-    const ssize_t sent = ::sendmsg(to.socket.get(), &header, MSG_NOSIGNAL);
-    if (sent < 0 && errno == EINTR) continue;
-    if (sent < 0) {
-      const int error = errno;
-      watch(to);
-      errno = error;
-      return error == EAGAIN || error == EWOULDBLOCK;
-    }
-    out.written += static_cast<size_t>(sent);
-    if (out.written < sizeof(Frame) + payload) continue;
-    if (out.message != nullptr) finish(*out.message);
-    to.queue.pop_front();
-  }
-  watch(to);
-  return true;
-}
-
-// What the thread is told of.
-void Wires::watch(Connection& connection) {
-  epoll_event event{};
-  event.events = connection.queue.empty() ? EPOLLIN : EPOLLIN | EPOLLOUT;
-  event.data.fd = connection.socket.get();
-  ::epoll_ctl(poll_.get(), EPOLL_CTL_MOD, event.data.fd, &event);
-}
-
-// --- receiving ---
 
 WireHandle Wires::receive(const WireEnd& from, at::Tensor room) {
   const auto message = std::make_shared<WireMessage>(WireMessage{std::move(room), from, false, ""});
@@ -261,6 +143,25 @@ WireHandle Wires::receive(const WireEnd& from, at::Tensor room) {
     awaited_[from].push_back(message);
   }
   return message;
+}
+
+// The message that waits for the next one from there; null: none does.
+WireHandle Wires::next_awaited(const WireEnd& from) {
+  const auto found = awaited_.find(from);
+  if (found == awaited_.end()) return nullptr;
+  WireHandle out = std::move(found->second.front());
+  found->second.pop_front();
+  if (found->second.empty()) awaited_.erase(found);
+  return out;
+}
+
+// To who waits for it, or kept for who will.
+void Wires::take_early(const WireEnd& from, Early early) {
+  if (const WireHandle room = next_awaited(from); room != nullptr) {
+    give(room, from, std::move(early));
+  } else {
+    early_[from].push_back(std::move(early));
+  }
 }
 
 // What came early to who waits for it now.
@@ -281,126 +182,6 @@ void Wires::grant(const WireHandle& room, int64_t peer, uint64_t number) {
   rooms_[{peer, number}] = room;
   push(peer, {{Frame::kGrant, 0, 0, number, 0}, nullptr});
 }
-
-bool Wires::read(Connection& from) {
-  for (size_t turn = 0; turn < kBytesOfATurn;) {
-    const bool in_frame = from.frame_read < sizeof(Frame);
-    char* const to = in_frame ? reinterpret_cast<char*>(&from.frame) + from.frame_read : from.at;
-    const size_t want = in_frame ? sizeof(Frame) - from.frame_read : from.left;
-    const ssize_t got = want == 0 ? 0 : ::recv(from.socket.get(), to, want, 0);
-    if (got < 0 && errno == EINTR) continue;
-    if (got < 0) return errno == EAGAIN || errno == EWOULDBLOCK;
-    if (got == 0 && want > 0) return false;
-    turn += static_cast<size_t>(got);
-    if (in_frame) {
-      from.frame_read += static_cast<size_t>(got);
-      if (from.frame_read == sizeof(Frame) && !begin_frame(from)) return false;
-    } else {
-      from.at += got, from.left -= static_cast<size_t>(got);
-    }
-    if (from.frame_read == sizeof(Frame) && from.left == 0) end_frame(from);
-  }
-  return true;
-}
-
-// Looks at a frame that is whole, and finds room for the bytes behind it.
-bool Wires::begin_frame(Connection& from) {
-  if ((from.peer < 0) != (from.frame.kind == Frame::kHello)) return false;
-  switch (from.frame.kind) {
-    case Frame::kHello:
-      return greeted(from);
-    case Frame::kMessage:
-      return begin_message(from);
-    case Frame::kAsk:
-      asked(from);
-      return true;
-    case Frame::kGrant:
-      return granted(from);
-    case Frame::kAsked: {
-      const auto found = rooms_.find({from.peer, from.frame.number});
-      if (found == rooms_.end() || size_of(*found->second) != from.frame.bytes) return false;
-      from.room = std::move(found->second);
-      rooms_.erase(found);
-      from.at = bytes_of(*from.room), from.left = from.frame.bytes;
-      return true;
-    }
-  }
-  return false;
-}
-
-// Who is not of this job is not heard.
-bool Wires::greeted(Connection& by) {
-  const auto rank = static_cast<int64_t>(by.frame.number);
-  if (by.frame.group != job_ || rank < 0 || rank >= membership_.world_size) return false;
-  by.peer = rank;
-  wires_.try_emplace(rank, &by);  // two that greet each other at once keep both
-  return true;
-}
-
-bool Wires::begin_message(Connection& from) {
-  if (from.frame.bytes > kMostEarlyBytes) return false;
-  from.left = from.frame.bytes;
-  const WireEnd end{from.peer, from.frame.group, from.frame.tag};
-  const auto found = awaited_.find(end);
-  if (found != awaited_.end()) {
-    from.room = std::move(found->second.front());
-    found->second.pop_front();
-    if (found->second.empty()) awaited_.erase(found);
-    if (size_of(*from.room) == from.frame.bytes) {
-      from.at = bytes_of(*from.room);
-      return true;
-    }
-    fail(*from.room, cat(rank_name(from.peer), " sent ", from.frame.bytes, " bytes, expected ",
-                         size_of(*from.room)));
-  }
-  from.early.bytes.resize(from.frame.bytes);
-  from.at = from.early.bytes.data();
-  return true;
-}
-
-void Wires::asked(const Connection& by) {
-  const WireEnd end{by.peer, by.frame.group, by.frame.tag};
-  Early early{{}, true, by.frame.number, by.frame.bytes};
-  const auto found = awaited_.find(end);
-  if (found == awaited_.end()) {
-    early_[end].push_back(std::move(early));
-    return;
-  }
-  const WireHandle room = std::move(found->second.front());
-  found->second.pop_front();
-  if (found->second.empty()) awaited_.erase(found);
-  give(room, end, std::move(early));
-}
-
-bool Wires::granted(const Connection& by) {
-  const auto found = asking_for_room_.find(by.frame.number);
-  if (found == asking_for_room_.end()) return false;
-  const WireHandle message = std::move(found->second);
-  asking_for_room_.erase(found);
-  push(by.peer, {{Frame::kAsked, 0, 0, by.frame.number, size_of(*message)}, message});
-  return true;
-}
-
-void Wires::end_frame(Connection& from) {
-  if (from.room != nullptr) {
-    if (from.room->failure.empty()) finish(*from.room);
-  } else if (from.frame.kind == Frame::kMessage) {
-    // Somebody may have come to wait for it while it was read.
-    const WireEnd end{from.peer, from.frame.group, from.frame.tag};
-    if (const auto found = awaited_.find(end); found != awaited_.end()) {
-      const WireHandle room = std::move(found->second.front());
-      found->second.pop_front();
-      if (found->second.empty()) awaited_.erase(found);
-      give(room, end, std::move(from.early));
-    } else {
-      early_[end].push_back(std::move(from.early));
-    }
-  }
-  from.room = nullptr, from.early = {};
-  from.frame_read = 0, from.at = nullptr, from.left = 0;
-}
-
-// --- ends ---
 
 Status Wires::wait(const WireHandle& message, Deadline deadline) {
   std::unique_lock lock(mutex_);
@@ -455,62 +236,6 @@ void Wires::lose(int socket, const std::string& reason) {
     wires_.erase(peer);
   }
   connections_.erase(socket);
-}
-
-// --- the thread ---
-
-void Wires::run() {
-  work_beside();
-  std::array<epoll_event, 64> events{};
-  while (true) {
-    const int count = ::epoll_wait(poll_.get(), events.data(), static_cast<int>(events.size()), -1);
-    const std::lock_guard lock(mutex_);
-    if (closed_) return;
-    for (int i = 0; i < count; ++i) {
-      if (events[i].data.fd == listener_.get()) {
-        accept_all();
-      } else {
-        serve(events[i].data.fd, events[i].events);
-      }
-    }
-  }
-}
-
-void Wires::accept_all() {
-  while (true) {
-    FileHandle socket(::accept4(listener_.get(), nullptr, nullptr, SOCK_CLOEXEC));
-    if (!socket.is_open()) return;
-    prepare(socket.get());
-    add(std::move(socket), -1);
-  }
-}
-
-// Whether a connection that was begun has been made.
-bool Wires::connected(Connection& connection) {
-  int error = 0;
-  socklen_t size = sizeof error;
-  ::getsockopt(connection.socket.get(), SOL_SOCKET, SO_ERROR, &error, &size);
-  errno = error;
-  connection.connecting = false;
-  return error == 0;
-}
-
-void Wires::serve(int socket, uint32_t events) {
-  const auto found = connections_.find(socket);
-  if (found == connections_.end()) return;
-  Connection& connection = *found->second;
-  const std::string peer = rank_name(connection.peer);
-  if (connection.connecting && !connected(connection))
-    return lose(socket, cat(peer, " cannot be reached: ", std::strerror(errno)));
-  if ((events & EPOLLOUT) != 0 && !flush(connection))
-    return lose(socket, cat(peer, " is gone: ", std::strerror(errno)));
-  if ((events & (EPOLLIN | EPOLLHUP | EPOLLERR)) == 0) return;
-  errno = 0;
-  if (!read(connection)) {
-    const std::string why = errno == 0 ? std::string("has closed its connection")
-                                       : cat("is gone: ", std::strerror(errno));
-    lose(socket, cat(rank_name(connection.peer), " ", why));
-  }
 }
 
 }  // namespace braid::inline comm

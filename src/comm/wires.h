@@ -94,6 +94,8 @@ class Wires {
   void watch(Connection& connection);
   bool connected(Connection& connection);
   void push(int64_t peer, Outgoing outgoing);
+  WireHandle next_awaited(const WireEnd& from);
+  void take_early(const WireEnd& from, Early early);
   void give(const WireHandle& room, const WireEnd& from, Early early);
   void grant(const WireHandle& room, int64_t peer, uint64_t number);
   Connection& add(FileHandle socket, int64_t peer);
