@@ -93,7 +93,8 @@ def goals(results):
         met = {"calls": growth <= 1.05, "bytes": growth <= 1.05, "requests": growth <= 1.05, "files": after <= files,
                "memory MB": growth <= 1.2}.get(label)
         goal = {"files": f"goal: at most {files}", "memory MB": "goal: 1.2", "cpu s": "no goal", "messages": "no goal", "wires": "no goal"}.get(label, "goal: 1.05")
-        print(f"{label}: {before / unit:.5g} at {min(results)} ranks, {after / unit:.5g} at {max(results)}, {growth:.3g} times "
+        times = "" if growth == float("inf") else f", {growth:.3g} times"
+        print(f"{label}: {before / unit:.5g} at {min(results)} ranks, {after / unit:.5g} at {max(results)}{times} "
               f"({goal}{'' if met is None else ', met' if met else ', NOT met'})")
         good = good and met is not False
     return good
