@@ -110,8 +110,9 @@ RANK_TEST(Emulate, SlicesOfSeveralRuns, 4) {
   expect_alike(world, emulated(world, plan, problem, {.time_scale = kFast}));
 }
 
-// Slices that come together where a role is followed.
-RANK_TEST(Emulate, SlicesThatAreFollowed, 4) {
+// Slices that come together where weights move between layouts, on either side, and where a role
+// is followed.
+RANK_TEST(Emulate, SlicesThatMove, 4) {
   PlanningProblem problem = rl_problem("grpo", 4);
   problem.graph = with_moving_reference(problem.graph, 1);
   ExecutionPlan plan = uniform_plan(problem, 4, 1, 1);

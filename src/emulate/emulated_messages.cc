@@ -70,15 +70,19 @@ Status EmulatedRank::prepare() {
 // A release takes no time.
 Result<int64_t> EmulatedRank::end_of(int32_t instruction) const {
   if (list()[instruction].kind == OpKind::kRelease) return messages_ready(instruction);
-  if (list()[instruction].kind == OpKind::kReallocate) return reallocation_end(instruction);
+  if (list()[instruction].kind == OpKind::kReallocate &&
+      !prices_.moves_slices(list()[instruction].detail))
+    return reallocation_end(instruction);
   if (list()[instruction].kind == OpKind::kHandOver) return hand_over_end();
   return ends_.wait(instruction);
 }
 
 // What moves at the begin of a step waits for the step's data, as in the simulator.
 Result<int64_t> EmulatedRank::messages_ready(int32_t instruction) const {
-  BRAID_ASSIGN(const int64_t fetched, fetched_.wait(first_fetch_));
   BRAID_ASSIGN(const int64_t ready, latest(list()[instruction].after));
+  const Instruction& i = list()[instruction];
+  if (i.kind == OpKind::kReallocate && prices_.moves_slices(i.detail)) return ready;
+  BRAID_ASSIGN(const int64_t fetched, fetched_.wait(first_fetch_));
   return std::max(fetched, ready);
 }
 
@@ -94,6 +98,8 @@ void EmulatedRank::begin_move(int32_t instruction) {
 }
 
 Status EmulatedRank::begin_ahead(const Instruction& instruction) {
+  if (instruction.kind == OpKind::kReallocate && prices_.moves_slices(instruction.detail))
+    return ok_status();  // in this device's own time
   begin_move(index_of(instruction));
   return ok_status();
 }

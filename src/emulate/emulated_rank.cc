@@ -157,6 +157,9 @@ Status EmulatedRank::execute(const Instruction& instruction) {
       came_.set(instruction_, device_ns_);  // a lane goes on from here
       return ok_status();
     case OpKind::kReallocate:
+      if (prices_.moves_slices(instruction.detail)) return move_slices(instruction_);
+      begin_move(instruction_);
+      return ok_status();
     case OpKind::kLoad:
     case OpKind::kOffload:
       begin_move(instruction_);

@@ -85,13 +85,16 @@ class EmulatedRank : private Executor {
   void add_message(int32_t index, size_t number);
   Result<int64_t> message_ready(int32_t index, const Message& message) const;
   Result<int64_t> reallocation_end(int32_t index) const;
+  Status move_slices(int32_t index);
   Status gather_followed(CallId call);
   struct Gather {  // of slices of weights
     Communicator* group = nullptr;
     std::vector<DeviceId> sharers;
-    StepPrices::SliceGather price;
+    SliceGather price;
   };
   Gather gather_of(int32_t copy) const;
+  Gather gather_of_arrivals(int32_t entry) const;
+  Status gather_slices(const Gather& gather, int32_t index, bool arrived);
   void note_gathers();
   void add_fields();
   void note_meeting(double seconds, int64_t calls);

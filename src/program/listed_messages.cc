@@ -168,18 +168,27 @@ std::vector<int64_t> gathered_weights(const ModelShape& model, const ParamLayout
   return out;
 }
 
-std::vector<int64_t> gathered_arrivals(const MovedWeights& moved,
+std::vector<int64_t> gathered_arrivals(const ModelShape& model, const ParamLayout& to,
                                        const std::vector<DeviceId>& sharers) {
-  std::vector<int64_t> out(moved.layers + 1);
+  std::vector<int64_t> out(model.layers + 1);
   for (const DeviceId rank : sharers) {
-    const size_t place = place_of(moved.to, rank);
-    std::vector<TensorKind> kinds = moved.kinds;
-    drop_whole_experts(moved.to, place, &kinds);
-    const std::vector<int64_t> own = elements_by_layer(kinds, moved.layers, moved.to, place);
+    const size_t place = place_of(to, rank);
+    std::vector<TensorKind> kinds = model.changed;
+    drop_whole_experts(to, place, &kinds);
+    const std::vector<int64_t> own = elements_by_layer(kinds, model.layers, to, place);
     for (size_t layer = 0; layer < own.size(); ++layer)
       out[layer] = std::max(out[layer], own[layer]);
   }
-  for (int64_t& each : out) each *= std::ssize(sharers) * moved.number_bytes;
+  for (int64_t& each : out) each *= std::ssize(sharers) * std::llround(model.widths.gathered);
+  return out;
+}
+
+std::vector<int64_t> gathered_where_they_come(const ModelShape& model, const ParamLayout& to,
+                                              DeviceId rank) {
+  std::vector<int64_t> out = gathered_arrivals(model, to, slice_sharers(to, rank));
+  if (model.trained_share >= 1) return out;
+  const std::vector<int64_t> below = gathered_weights(model, to, rank);
+  out.insert(out.end(), below.begin(), below.end());
   return out;
 }
 

@@ -74,7 +74,11 @@ std::vector<DeviceId> slice_sharers(const ParamLayout& layout, DeviceId rank);
 std::vector<int64_t> gathered_weights(const ModelShape& model, const ParamLayout& layout,
                                       DeviceId rank);
 // Likewise of those in which ranks that share slices of the target bring together what came.
-std::vector<int64_t> gathered_arrivals(const MovedWeights& moved,
+std::vector<int64_t> gathered_arrivals(const ModelShape& model, const ParamLayout& to,
                                        const std::vector<DeviceId>& sharers);
+// All of them that a rank takes part in where weights come: under adapters only these come, into
+// layers whose other weights are brought together for it. REQUIRES: it shares slices.
+std::vector<int64_t> gathered_where_they_come(const ModelShape& model, const ParamLayout& to,
+                                              DeviceId rank);
 
 }  // namespace braid::inline program

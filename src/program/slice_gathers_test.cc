@@ -98,16 +98,15 @@ TEST(SliceGathers, AreAmongThoseWhoShareASlice) {
 // Slices of all ranks that share them, as long as the longest.
 TEST(SliceGathers, BringTogetherWhatCame) {
   const ModelSpec spec = small_spec(false);
-  const std::vector<TensorKind> kinds = kinds_of(tensor_map(spec));
+  ModelShape model;
+  const std::vector<TensorKind>& kinds = model.changed = kinds_of(tensor_map(spec));
+  model.layers = spec.layers, model.widths.gathered = 2;
   Strategy strategy;
   strategy.dp = 4;
   const CallPlacement where = placed(strategy);
-  const ParamLayout from = param_layout(where.mesh, strategy);
   strategy.zero_stage = 3;
   const ParamLayout to = param_layout(where.mesh, strategy);
-  const std::vector<Message> none;
-  const MovedWeights moved{from, to, none, kinds, spec.layers, 2};
-  const std::vector<int64_t> bytes = gathered_arrivals(moved, where.mesh.devices);
+  const std::vector<int64_t> bytes = gathered_arrivals(model, to, where.mesh.devices);
   ASSERT_EQ(std::ssize(bytes), spec.layers + 1);
   for (int64_t layer = kEndsOfModel; layer < spec.layers; ++layer) {
     int64_t most = 0;

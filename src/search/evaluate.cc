@@ -127,7 +127,7 @@ struct Ends {
 // What a call waits for beyond its devices, from the begin of the segment.
 struct Arrival {
   int64_t fields_us = 0;   // on the first stage
-  int64_t loaded_us = 0;   // its weights are on the devices that send them
+  int64_t home_us = 0;     // the devices that send its weights are ready to
   int64_t weights_us = 0;  // to bring them, once the devices are free
   int64_t state_us = 0;    // from the host and back, with the call
 };
@@ -155,7 +155,7 @@ int64_t run_option(const PlanSpace& space, const PlanOption& option, const Arriv
   const auto begin_of = [&](int32_t stage) {
     const int64_t* free_us = devices_of(stage);
     const int64_t room = *std::max_element(free_us, free_us + each);
-    const int64_t begin = std::max(room, arrival.loaded_us) + arrival.weights_us;
+    const int64_t begin = std::max(room, arrival.home_us) + arrival.weights_us;
     return stage == 0 ? std::max(begin, arrival.fields_us) : begin;
   };
   const auto set_end = [&](int32_t stage) {
@@ -173,18 +173,39 @@ int64_t run_option(const PlanSpace& space, const PlanOption& option, const Arriv
   return latest;
 }
 
-// When weights that stay on the host have been loaded by the devices of another layout that send
-// them: these must be free for it.
-int64_t loaded_us(const PlanSpace& space, const Assignment& plan, int call, const Ends& ends) {
+// Whether the home of a role gives a call its weights in its devices' own time: slices (ZeRO-3) on
+// either side come together while nothing is computed.
+bool gives_in_own_time(const RoleSpace& role, const PlanOption& home, const PlanOption& to) {
+  return role.trained && home.layout != to.layout && (home.shards > 1 || to.shards > 1);
+}
+
+// When the devices of another layout that send a call its weights are ready to, where they must be
+// free for it: they load what stays on the host, or have slices to move.
+int64_t home_us(const PlanSpace& space, const Assignment& plan, int call, const Ends& ends) {
   const int role_index = space.calls[call].role;
   const RoleSpace& role = space.roles[role_index];
   const PlanOption* home = plan.option[role.home];
-  if (home == nullptr || plan.stay[role_index] < 0 || home->layout == plan.option[call]->layout ||
-      !role.stays[plan.stay[role_index]].weights_on_host)
-    return 0;
+  if (home == nullptr || home->layout == plan.option[call]->layout) return 0;
+  const bool loads =
+      plan.stay[role_index] >= 0 && role.stays[plan.stay[role_index]].weights_on_host;
+  if (!loads && !gives_in_own_time(role, *home, *plan.option[call])) return 0;
   const auto free_us = ends.free_us.begin();
   return *std::max_element(free_us + home->first, free_us + home->end) +
-         to_us(residency_s(space, plan, call));
+         (loads ? to_us(residency_s(space, plan, call)) : 0);
+}
+
+// The devices of a call's home compute nothing until those of the call are free too, and its
+// weights have come.
+void hold_home(const PlanSpace& space, const Assignment& plan, int call, const Arrival& arrival,
+               Ends& ends) {
+  const RoleSpace& role = space.roles[space.calls[call].role];
+  const PlanOption *home = plan.option[role.home], *to = plan.option[call];
+  if (home == nullptr || !gives_in_own_time(role, *home, *to)) return;
+  const auto free_us = ends.free_us.begin();
+  const int64_t room = *std::max_element(free_us + to->first, free_us + to->end);
+  const int64_t until = std::max(room, arrival.home_us) + arrival.weights_us;
+  for (int32_t device = home->first; device < home->end; ++device)
+    if (!covers(*to, device)) ends.free_us[device] = std::max(ends.free_us[device], until);
 }
 
 // Schedules the calls of a segment from time 0.
@@ -192,10 +213,11 @@ void schedule(const PlanSpace& space, const Assignment& plan, int segment,
               const std::vector<int64_t>& open_us, Moves moves, Ends& ends) {
   ends.start_us.resize(space.calls.size());
   ends.end_us.resize(space.calls.size());
-  ends.free_us.assign(space.num_devices(), 0);
+  const int64_t begin_us = segment == 0 ? space.fixed_us : 0;  // weights too move from then on
+  ends.free_us.assign(space.num_devices(), begin_us);
   for (const int call : space.segments[segment]) {
     const PlanOption* option = plan.option[call];
-    int64_t ready = segment == 0 ? space.fixed_us : 0;
+    int64_t ready = begin_us;
     for (const int before : space.calls[call].after)
       if (space.segment_of[before] == segment) ready = std::max(ready, ends.end_us[before]);
     ends.start_us[call] = ready;
@@ -205,7 +227,10 @@ void schedule(const PlanSpace& space, const Assignment& plan, int segment,
     }
     Arrival arrival = arrival_of(space, plan, call, moves);
     arrival.fields_us += ready;
-    if (moves != Moves::kNone) arrival.loaded_us = loaded_us(space, plan, call, ends);
+    if (moves != Moves::kNone) {
+      arrival.home_us = home_us(space, plan, call, ends);
+      hold_home(space, plan, call, arrival, ends);
+    }
     ends.start_us[call] = std::max(ready, ends.free_us[option->first]);
     ends.end_us[call] = run_option(space, *option, arrival, ends);
   }

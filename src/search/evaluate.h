@@ -3,8 +3,9 @@
 // Calls start in the order of the graph, each as soon as the calls that it waits for have ended and
 // its devices are free, the devices of each pipeline stage for themselves: a pipeline fills while
 // the one before drains. A call takes its own time as in the simulation, after its fields have
-// arrived; its weights move from their home layout meanwhile, from when its devices are free; to
-// load and unload what stays on the host adds to the call. Memory of a device is what stays there
+// arrived; its weights move from their home layout meanwhile, from when its devices are free, and
+// where they are slices (ZeRO-3) those of its home, which then compute nothing either; to load and
+// unload what stays on the host adds to the call. Memory of a device is what stays there
 // (home weights, optimizer states) and the most that one call adds (copies of weights in another
 // layout, loaded state, gradients, activations, KV cache). Both grow with every duration and every
 // byte, which pruning and bounds rely on. Pure functions; thread-safe.

@@ -231,12 +231,16 @@ void MoveMemo::keep(int32_t from, int32_t to, int64_t us) {
                                                   std::memory_order_relaxed);
 }
 
+int64_t slices_us(const PlanOption& from, const PlanOption& to) {
+  return from.gather_us + to.arrive_us;
+}
+
 int64_t move_us(const PlanSpace& space, const RoleSpace& role, const PlanOption& from,
                 const PlanOption& to) {
   if (from.layout == to.layout || !role.trained) return 0;
   const int64_t known = space.moves->find(from.layout, to.layout);
   if (known >= 0) return known;
-  const int64_t us = std::llround(1e6 * priced_move_s(space, role, from, to));
+  const int64_t us = slices_us(from, to) + std::llround(1e6 * priced_move_s(space, role, from, to));
   space.moves->keep(from.layout, to.layout, us);
   return us;
 }

@@ -31,8 +31,13 @@ class MoveMemo {
   std::vector<std::atomic<uint64_t>> words_;
 };
 
+// Microseconds in which ranks that share slices of weights (ZeRO-3) bring together what they give,
+// before its messages go, and what has come, when all of it is there.
+int64_t slices_us(const PlanOption& from, const PlanOption& to);
+
 // Microseconds to fill the weights of `to` from `from`, both of one role, when all devices begin at
-// once; 0 for equal layouts and for weights that nothing changes, whose copies stay.
+// once: slices and messages; 0 for equal layouts and for weights that nothing changes, whose copies
+// stay.
 int64_t move_us(const PlanSpace& space, const RoleSpace& role, const PlanOption& from,
                 const PlanOption& to);
 

@@ -56,7 +56,8 @@ std::vector<Moved> random_moves(const PlanningProblem& problem, int count) {
     const PlanOption& from = home.options[random.below(home.options.size())];
     const PlanOption& to = other.options[random.below(other.options.size())];
     if (from.layout == to.layout) continue;
-    out.push_back({1e-6 * static_cast<double>(move_us(*space, role, from, to)),
+    const int64_t messages_us = move_us(*space, role, from, to) - slices_us(from, to);
+    out.push_back({1e-6 * static_cast<double>(messages_us),
                    busiest_link_s(problem, layout(home, from), layout(other, to), efficiency)});
   }
   return out;

@@ -9,7 +9,9 @@
 #include "pricing/memory.h"
 #include "pricing/predict_generate.h"
 #include "pricing/rl_engine.h"
+#include "program/listed_messages.h"
 #include "search/space.h"
+#include "sim/slice_prices.h"
 
 namespace braid::inline search {
 
@@ -21,6 +23,7 @@ Result<CallPricer> CallPricer::make(const PlanningProblem& problem, const Calibr
   pricer.timer_ = std::make_shared<CallTimer>(problem, lengths);
   pricer.meter_ = std::make_shared<CallMeter>(problem, lengths);
   pricer.known_ = std::make_shared<std::map<PriceKey, Result<CallPrice>>>();
+  pricer.slices_ = std::make_shared<std::map<PriceKey, std::vector<SliceBytes>>>();
   for (const Node& node : problem.cluster.nodes) {
     const auto known = [&](const Engines& engines) { return engines.gpu == node.gpu; };
     if (std::any_of(pricer.engines_.begin(), pricer.engines_.end(), known)) continue;
@@ -89,7 +92,33 @@ Result<CallPrice> CallPricer::new_price(const Call& call, const DeviceMesh& mesh
   price.weight_bytes = memory.weights;
   price.optimizer_bytes = memory.optimizer;
   price.transient_bytes = memory.transient;
+  price_slices(call, plan, cost, &price);
   return price;
+}
+
+// Of the stage that takes longest. What is gathered depends on the layout, not on where it lies.
+void CallPricer::price_slices(const Call& call, const CallPlan& plan, const CallCost& cost,
+                              CallPrice* price) const {
+  const ParamLayout layout = param_layout(plan.mesh, plan.strategy);
+  if (!layout.sharded) return;
+  PriceKey key{call.role.value,
+               {layout.dp, layout.tp, layout.pp, layout.interleave, layout.shards, layout.ep,
+                layout.expert_tp}};
+  key.second.insert(key.second.end(), layout.stage_layers.begin(), layout.stage_layers.end());
+  const auto [stages, fresh] = slices_->try_emplace(std::move(key));
+  if (fresh) {
+    const ModelShape model = model_shape(*problem_, call.role);
+    for (int stage = 0; stage < layout.pp; ++stage) {
+      const size_t place = mesh_index(layout_grid(layout), {0, 0, stage});
+      const DeviceId rank = layout.mesh.devices[place];
+      stages->second.push_back(
+          {gathered_weights(model, layout, rank), gathered_where_they_come(model, layout, rank)});
+    }
+  }
+  for (const SliceBytes& stage : stages->second) {
+    price->gather_s = std::max(price->gather_s, slice_gather(stage.gathered, cost).seconds);
+    price->arrive_s = std::max(price->arrive_s, slice_gather(stage.arriving, cost).seconds);
+  }
 }
 
 Status CallPricer::check_serving(const CallCost& cost, const GpuSpec& gpu) const {

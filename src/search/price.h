@@ -22,6 +22,9 @@ struct CallPrice {
   double weight_bytes = 0;     // in the layout of this call
   double optimizer_bytes = 0;  // master weights and moments; training
   double transient_bytes = 0;  // gradients, activations, logits, KV cache: while the call runs
+  // Seconds in which ranks that share slices of the weights (ZeRO-3) bring them together where
+  // weights move to another layout, and what comes where they move to this one.
+  double gather_s = 0, arrive_s = 0;
 };
 
 // Prices the calls of one problem. The problem must outlive it.
@@ -60,6 +63,8 @@ class CallPricer {
   Result<CallPrice> new_price(const Call& call, const DeviceMesh& mesh,
                               const Strategy& strategy) const;
   CallCost cost(const Call& call, const CallPlan& plan, const MeshShape& shape) const;
+  void price_slices(const Call& call, const CallPlan& plan, const CallCost& cost,
+                    CallPrice* price) const;
   // Whether an engine of this layout holds weights and one sequence.
   Status check_serving(const CallCost& cost, const GpuSpec& gpu) const;
 
@@ -70,6 +75,11 @@ class CallPricer {
   // By call, first device, devices and all that a strategy says.
   using PriceKey = std::pair<std::string, std::vector<int64_t>>;
   std::shared_ptr<std::map<PriceKey, Result<CallPrice>>> known_;
+  // Bytes of the gathers that ranks of each stage take part in, by role and layout.
+  struct SliceBytes {
+    std::vector<int64_t> gathered, arriving;
+  };
+  std::shared_ptr<std::map<PriceKey, std::vector<SliceBytes>>> slices_;
 };
 
 }  // namespace braid::inline search

@@ -213,6 +213,8 @@ PlanOption option_of(const Priced& priced, int32_t first, int32_t devices) {
   option.shards = priced.value.zero_stage == 3 ? zero_ranks(priced.value) : 1;
   option.joint = priced.price.time.joint;
   option.time_us = to_us(priced.price.time.total_s);
+  option.gather_us = to_us(priced.price.gather_s);
+  option.arrive_us = to_us(priced.price.arrive_s);
   option.weight_bytes = priced.price.weight_bytes;
   option.optimizer_bytes = priced.price.optimizer_bytes;
   option.transient_bytes = priced.price.transient_bytes;

@@ -42,6 +42,8 @@ struct PlanOption {
   int32_t rates = 0;    // of its devices: index into PlanSpace::rates
   int64_t time_us = 0;  // when all its devices are free at once
   int64_t area_us = 0;  // device time that it takes at least
+  // To bring slices together where its weights go elsewhere, or come from elsewhere (CallPrice).
+  int64_t gather_us = 0, arrive_us = 0;
   double weight_bytes = 0, optimizer_bytes = 0, transient_bytes = 0;  // per device
   int32_t devices() const { return end - first; }
 };

@@ -13,13 +13,11 @@ namespace braid::inline sim {
 // come to the reallocation, a relay's when what it passes on has arrived; those of one pair of
 // ranks and one hop follow each other.
 void StepSimulation::add_reallocations() {
-  for (const Reallocation& reallocation : program_.reallocations) {
+  const auto entries = static_cast<int32_t>(program_.reallocations.size());
+  for (int32_t entry = 0; entry < entries; ++entry) {
     auto& ranks = reallocated_.emplace_back();
-    for (const DeviceId member : reallocation.members) {
-      const TaskId begin = tasks_.add(0), end = tasks_.add(0);
-      tasks_.wait(end, begin);
-      ranks[member.value] = {-1, begin, end, {}};
-    }
+    for (const DeviceId member : program_.reallocations[entry].members)
+      ranks[member.value] = reallocated_on(prices_.moves_slices(entry));
   }
   for (size_t rank = 0; rank < program_.ranks.size(); ++rank)
     for (size_t i = 0; i < program_.ranks[rank].instructions.size(); ++i)
@@ -27,13 +25,44 @@ void StepSimulation::add_reallocations() {
           entry.kind == OpKind::kReallocate)
         reallocated_[entry.detail].at(static_cast<int32_t>(rank)).instruction =
             static_cast<int32_t>(i);
-  for (size_t entry = 0; entry < program_.reallocations.size(); ++entry)
+  for (int32_t entry = 0; entry < entries; ++entry) {
     add_messages(program_.reallocations[entry], reallocated_[entry]);
+    if (prices_.moves_slices(entry)) add_slices(entry, reallocated_[entry]);
+  }
+}
+
+StepSimulation::ReallocatedOn StepSimulation::reallocated_on(bool slices) {
+  ReallocatedOn out;
+  out.come = out.begin = tasks_.add(0);
+  out.arrived = out.end = tasks_.add(0);
+  if (slices) {
+    out.come = tasks_.add(0), out.end = tasks_.add(0);
+    tasks_.wait(out.begin, out.come);
+    tasks_.wait(out.end, out.arrived);
+  }
+  tasks_.wait(out.arrived, out.begin);
+  return out;
+}
+
+// Ranks that share slices bring together what they give before they send of it, and what has come
+// when all of it is there. (Real ranks do so layer by layer.)
+void StepSimulation::add_slices(int32_t entry, const std::map<int32_t, ReallocatedOn>& ranks) {
+  const int32_t copy = program_.reallocations[entry].copy;
+  const int32_t home = prices_.home_copy(program_.copies[copy].role);
+  std::vector<GatherStop> before, after;
+  for (const auto& [rank, here] : ranks) {
+    before.push_back({DeviceId{rank}, here.instruction, here.come, here.begin});
+    after.push_back({DeviceId{rank}, here.instruction, here.arrived, here.end});
+  }
+  add_gathers(program_.copies[home].layout, before,
+              [&](DeviceId rank) { return prices_.gathered(home, rank); });
+  add_gathers(program_.copies[copy].layout, after,
+              [&](DeviceId rank) { return prices_.gathered_arrivals(entry, rank); });
 }
 
 // One task for the ranks that share slices of a layout, which all of them come to.
 void StepSimulation::add_gathers(const ParamLayout& layout, const std::vector<GatherStop>& stops,
-                                 const std::function<StepPrices::SliceGather(DeviceId)>& price) {
+                                 const std::function<SliceGather(DeviceId)>& price) {
   std::map<DeviceId, std::pair<TaskId, double>> gathers;  // by the first of them: task, bytes
   for (const GatherStop& stop : stops) {
     const std::vector<DeviceId> sharers = slice_sharers(layout, stop.rank);
@@ -70,7 +99,7 @@ void StepSimulation::add_messages(const Reallocation& reallocation,
     const TaskId task = link_task(message.from, message.to, message.bytes, event);
     to.arrivals.emplace_back(task, message.bytes);
     for (const TaskId before : {from.begin, to.begin}) tasks_.wait(task, before);
-    for (const TaskId after : {from.end, to.end}) tasks_.wait(after, task);
+    for (const TaskId after : {from.arrived, to.arrived}) tasks_.wait(after, task);
     for (const TaskId before :
          arrived[{message.from, message.slot - 1, message.depth - 1, message.lane}])
       tasks_.wait(task, before);

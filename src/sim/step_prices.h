@@ -14,6 +14,7 @@
 #include "sim/exchange_prices.h"
 #include "sim/hand_over_prices.h"
 #include "sim/simulate.h"
+#include "sim/slice_prices.h"
 #include "sim/trace.h"
 
 namespace braid::inline sim {
@@ -91,12 +92,14 @@ class StepPrices {
   }
   LinkTime link(DeviceId from, DeviceId to, double bytes) const;
 
-  // All weights of a copy that ranks share as slices (ZeRO-3), which a role that follows them
-  // gathers one layer after the other. REQUIRES: the rank shares slices of it.
-  struct SliceGather {
-    double bytes = 0, seconds = 0;
-  };
+  // Weights that are slices (ZeRO-3) move in the ranks' own time: a side whose weights are slices
+  // brings them together, before they are sent or where they came. Whether an entry of the
+  // program's reallocations has such a side.
+  bool moves_slices(int32_t entry) const { return moved_weights(program_, entry).sliced(); }
+  // What a rank gathers outside of passes: all weights of a copy, for who follows or sends them; of
+  // an entry of the reallocations what came. REQUIRES: it shares slices of the copy.
   SliceGather gathered(int32_t copy, DeviceId rank) const;
+  SliceGather gathered_arrivals(int32_t entry, DeviceId rank) const;
 
   // What a load or offload of a rank's list copies: state that training has not changed since it
   // came from the host does not go back.

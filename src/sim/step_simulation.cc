@@ -120,8 +120,14 @@ void StepSimulation::add_edges() {
         task = gates_[list[i].detail].at(static_cast<int32_t>(r));
         tasks_.wait(task, computed);
       } else if (list[i].kind == OpKind::kReallocate) {
-        task = reallocated_[list[i].detail].at(static_cast<int32_t>(r)).begin;
-        tasks_.wait(task, fetched);
+        const ReallocatedOn& here = reallocated_[list[i].detail].at(static_cast<int32_t>(r));
+        task = here.come;
+        if (prices_.moves_slices(list[i].detail)) {  // in the rank's own time
+          tasks_.wait(task, computed);
+          computed = before_that = here.end;
+        } else {
+          tasks_.wait(task, fetched);
+        }
       } else {
         tasks_.wait(task, fetched);
       }

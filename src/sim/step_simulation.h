@@ -63,7 +63,9 @@ class StepSimulation {
   };
   struct ReallocatedOn {  // a reallocation on one of its ranks
     int32_t instruction = -1;
-    TaskId begin = -1, end = -1;
+    // When the rank comes to it, its messages may go, all of them have come, and it has ended:
+    // where slices are gathered that lies between them.
+    TaskId come = -1, begin = -1, arrived = -1, end = -1;
     std::vector<std::pair<TaskId, double>> arrivals;  // messages to it, with their bytes
   };
   struct GatherStop {  // where a rank gathers slices of weights
@@ -98,9 +100,11 @@ class StepSimulation {
 
   // add_moves.cc: what moves between calls.
   void add_reallocations();
+  ReallocatedOn reallocated_on(bool slices);
   void add_messages(const Reallocation& reallocation, std::map<int32_t, ReallocatedOn>& ranks);
+  void add_slices(int32_t entry, const std::map<int32_t, ReallocatedOn>& ranks);
   void add_gathers(const ParamLayout& layout, const std::vector<GatherStop>& stops,
-                   const std::function<StepPrices::SliceGather(DeviceId)>& price);
+                   const std::function<SliceGather(DeviceId)>& price);
   void add_exchanges();
   void add_hand_over(DeviceId rank, int32_t instruction);
   void add_exchange(DeviceId rank, int32_t instruction);

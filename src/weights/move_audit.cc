@@ -2,6 +2,7 @@
 
 #include "program/listed_messages.h"
 #include "program/listed_transfers.h"
+#include "program/placement.h"
 #include "samples/listed_counts.h"
 #include "weights/reallocate.h"
 
@@ -31,11 +32,12 @@ void add_gathers(const Program& program, const SideOfMove& side, DeviceId rank, 
 }
 
 // Adds those in which ranks that share the target's slices tell each other what came.
-void add_shares(const MovedWeights& moved, const Communicator& sharers, TransferCounts* counts) {
+void add_shares(const ModelShape& model, const ParamLayout& to, const Communicator& sharers,
+                TransferCounts* counts) {
   std::vector<DeviceId> ranks;
   for (const int64_t member : sharers.members())
     ranks.push_back(DeviceId{static_cast<int32_t>(member)});
-  for (const int64_t bytes : gathered_arrivals(moved, ranks))
+  for (const int64_t bytes : gathered_arrivals(model, to, ranks))
     if (bytes > 0) ++(*counts)[{Transfer::kAllGather, sharers.name(), -1, -1, bytes}];
 }
 
@@ -53,7 +55,8 @@ TransferCounts listed_of_reallocation(const Program& program, int32_t entry, Dev
   // Under adapters what lies below them is brought together too.
   if (target->instance.model->options().lora.rank > 0)
     add_gathers(program, *target, rank, moved.layers, &out);
-  add_shares(moved, *target->groups.weights, &out);
+  const RoleId& role = program.copies[program.reallocations[entry].copy].role;
+  add_shares(*find_shape(program, role), moved.to, *target->groups.weights, &out);
   return out;
 }
 
