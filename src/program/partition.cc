@@ -10,6 +10,7 @@
 #include <utility>
 
 #include "base/rng.h"
+#include "program/near_parts.h"
 
 namespace braid::inline program {
 namespace {
@@ -122,6 +123,35 @@ struct SizedUnits {
   }
 };
 
+int64_t most_tokens(const std::vector<SampleRows>& parts, const std::vector<int64_t>& tokens) {
+  int64_t most = 0;
+  for (const SampleRows& part : parts)
+    most = std::max(most,
+                    std::accumulate(part.begin(), part.end(), int64_t{0},
+                                    [&](int64_t sum, int32_t unit) { return sum + tokens[unit]; }));
+  return most;
+}
+
+// Units in the order of a step's `samples` over ranks that have even runs of these.
+std::vector<SampleRows> kept_near(const SizedUnits& units, int64_t samples, int64_t ranks) {
+  constexpr int64_t kSlack = 128;
+  if (std::ssize(units.tokens) < ranks) return even_parts(units.tokens, ranks, false);
+  std::vector<int32_t> homes;
+  for (const SampleRows& rows : units.rows)
+    homes.push_back(static_cast<int32_t>(((rows.front() + 1) * ranks - 1) / samples));
+  std::vector<SampleRows> near = near_parts(units.tokens, homes, ranks);
+  const int64_t most = most_tokens(near, units.tokens);
+  const int64_t least =
+      std::max(*std::max_element(units.tokens.begin(), units.tokens.end()),
+               std::accumulate(units.tokens.begin(), units.tokens.end(), int64_t{0}) / ranks);
+  const auto empty = [](const SampleRows& part) { return part.empty(); };
+  const bool all_work = std::none_of(near.begin(), near.end(), empty);
+  if (all_work && most <= least + least / kSlack) return near;
+  std::vector<SampleRows> by_load = even_parts(units.tokens, ranks, false);
+  const int64_t evenest = most_tokens(by_load, units.tokens);
+  return all_work && most <= evenest + evenest / kSlack ? near : by_load;
+}
+
 // A group in so many pieces, or as many more as none needs more than `budget` tokens (0: any).
 void add_pieces(const SampleRows& group, int64_t pieces, int64_t budget,
                 const std::vector<PartitionSample>& samples, SizedUnits* out) {
@@ -145,8 +175,8 @@ void add_pieces(const SampleRows& group, int64_t pieces, int64_t budget,
 struct Parting {
   int64_t parts = 1;   // their number
   int64_t budget = 0;  // most tokens of a piece of several samples; 0: any
-  std::function<std::vector<SampleRows>(const std::vector<int64_t>& tokens)> part;  // of units
-  std::function<int64_t(const std::vector<int64_t>& tokens)> work;                  // of parts
+  std::function<std::vector<SampleRows>(const SizedUnits& units)> part;
+  std::function<int64_t(const std::vector<int64_t>& tokens)> work;  // of parts
 };
 
 // Tries pieces of groups, from the largest whose number is a multiple of the parts to single
@@ -165,7 +195,7 @@ std::vector<SampleRows> part_shared(const SampleRows& rows,
     SizedUnits units;
     for (const SampleRows& group : groups)
       add_pieces(group, pieces, parting.budget, samples, &units);
-    std::vector<SampleRows> found = units.rows_of(parting.part(units.tokens));
+    std::vector<SampleRows> found = units.rows_of(parting.part(units));
     std::vector<int64_t> tokens;
     for (const SampleRows& part : found) tokens.push_back(packed_tokens(part, samples, true));
     const int64_t work = parting.work(tokens);
@@ -188,7 +218,7 @@ std::vector<SampleRows> part_apart(const SampleRows& rows,
     for (const int32_t row : unit)
       units.tokens.back() += samples[row].prompt + samples[row].response;
   }
-  return units.rows_of(parting.part(units.tokens));
+  return units.rows_of(parting.part(units));
 }
 
 std::vector<SampleRows> part_rows(const SampleRows& rows,
@@ -206,9 +236,7 @@ std::vector<SampleRows> cut_rows(const SampleRows& rows,
   Parting parting;
   parting.parts = strategy.micro_tokens > 0 ? 1 : strategy.micro_batches;
   parting.budget = strategy.micro_tokens;
-  parting.part = [&](const std::vector<int64_t>& tokens) {
-    return cut_share(tokens, strategy, least);
-  };
+  parting.part = [&](const SizedUnits& units) { return cut_share(units.tokens, strategy, least); };
   parting.work = [&](const std::vector<int64_t>& tokens) {
     if (tokens.empty()) return int64_t{0};
     return std::accumulate(tokens.begin(), tokens.end(), int64_t{0}) +
@@ -318,15 +346,20 @@ std::vector<SampleRows> partition_over_ranks(const SampleRows& rows,
                                              const Strategy& strategy,
                                              const PartitionOptions& options) {
   if (strategy.dp == 1) return {rows};
+  const bool near = options.keep_near && !strategy.in_order && strategy.dp > kApartRanks;
   Parting parting;
   parting.parts = strategy.dp;
-  parting.part = [&](const std::vector<int64_t>& tokens) {
-    return even_parts(tokens, strategy.dp, strategy.in_order);
+  parting.part = [&](const SizedUnits& units) {
+    return near ? kept_near(units, std::ssize(samples), strategy.dp)
+                : even_parts(units.tokens, strategy.dp, strategy.in_order);
   };
   parting.work = [](const std::vector<int64_t>& tokens) {
     return *std::max_element(tokens.begin(), tokens.end());
   };
-  return part_rows(rows, samples, options, parting);
+  if (!near) return part_rows(rows, samples, options, parting);
+  SampleRows by_place = rows;
+  std::sort(by_place.begin(), by_place.end());
+  return part_rows(by_place, samples, options, parting);
 }
 
 bool passes_meet(const Strategy& strategy, bool trains) {

@@ -7,7 +7,10 @@
 //   1. Membership of mini-batches is a permutation of the whole step (seed, step and epoch), the
 //      same in every layout.
 //   2. A mini-batch is partitioned over the data-parallel ranks: as many units each (or one fewer),
-//      and about as many tokens, or in order where the strategy says in_order.
+//      and about as many tokens, or in order where the strategy says in_order. Of more than
+//      kApartRanks ranks each keeps what it has of the step's samples, which it read or generated,
+//      and passes on what is over its share of the tokens (program/near_parts.h). Where the fullest
+//      has over 1/128 more tokens than by load alone, load alone counts.
 //   3. What a rank got becomes micro-batches: by the token budget of the strategy, else by number.
 // A unit is a group where its samples must meet (preference pairs), else a sample. Where samples of
 // a group that meet in a micro-batch share its prompt, units of steps 2 and 3 are equal pieces of
@@ -51,6 +54,9 @@ struct PartitionOptions {
   bool whole_groups = false;
   // Samples of a group that meet in a micro-batch have its prompt once.
   bool share_prompts = false;
+  // Ranks keep what they have of the step's samples. False: load alone counts, as in engines that
+  // bring a step together in one place.
+  bool keep_near = false;
   friend bool operator==(const PartitionOptions&, const PartitionOptions&) = default;
 };
 
@@ -137,8 +143,11 @@ std::vector<SampleRows> partition_requests(const std::vector<int64_t>& predicted
 std::vector<SampleRows> balance_load(const std::vector<int64_t>& sizes,
                                      const std::vector<int64_t>& room);
 
+// Data-parallel ranks among which load alone counts: each exchanges samples with all others.
+inline constexpr int64_t kApartRanks = 4;
+
 // Number of the rules above: another one means other partitions from equal arguments.
-inline constexpr int kPartitionRules = 4;
+inline constexpr int kPartitionRules = 5;
 
 // Begin of run k of `count` runs of `size` items whose sizes differ by at most one.
 inline int64_t run_begin(int64_t size, int64_t k, int64_t count) { return size * k / count; }

@@ -6,6 +6,8 @@
 
 #include <algorithm>
 #include <cmath>
+#include <numeric>
+#include <set>
 
 namespace braid::inline program {
 namespace {
@@ -161,6 +163,108 @@ Strategy experts_apart() {
   return out;
 }
 INSTANTIATE_TEST_SUITE_P(Partitions, PassesMeet, testing::Values(zero_3(), experts_apart()));
+
+// Groups of 8 with responses of other lengths, 64 samples for each rank.
+std::vector<PartitionSample> samples_for(int64_t ranks) {
+  std::vector<PartitionSample> out;
+  for (int64_t i = 0; i < 64 * ranks; ++i)
+    out.push_back(
+        {SampleId{i}, GroupId{i / 8}, 100, 100 + static_cast<int64_t>(400 * std::abs(wave(3, i)))});
+  return out;
+}
+
+int64_t fullest(const MiniBatch& batch) {
+  int64_t most = 0;
+  for (const std::vector<int64_t>& of_rank : batch.tokens)
+    most = std::max(most, std::accumulate(of_rank.begin(), of_rank.end(), int64_t{0}));
+  return most;
+}
+
+// From how many others each rank has samples, [rank].
+std::vector<size_t> sources(const Partition& partition, int64_t samples) {
+  const auto ranks = std::ssize(partition.owned);
+  std::vector<size_t> out;
+  for (int64_t rank = 0; rank < ranks; ++rank) {
+    std::set<int64_t> others;
+    for (int64_t other = 0; other < ranks; ++other)
+      for (const int64_t row : partition.owned[rank])
+        if (other != rank && row >= run_begin(samples, other, ranks) &&
+            row < run_begin(samples, other + 1, ranks))
+          others.insert(other);
+    out.push_back(others.size());
+  }
+  return out;
+}
+
+class KeptNear : public testing::TestWithParam<std::tuple<int, bool>> {
+ protected:
+  KeptNear() : samples_(samples_for(std::get<0>(GetParam()))) {
+    strategy_.dp = std::get<0>(GetParam());
+    options_.trains = true, options_.minibatches = 2;
+    options_.share_prompts = std::get<1>(GetParam());
+  }
+  Partition partition(bool near) {
+    options_.keep_near = near;
+    return partition_samples(samples_, strategy_, options_);
+  }
+  std::vector<PartitionSample> samples_;
+  Strategy strategy_;
+  PartitionOptions options_;
+};
+
+// A rank works on samples of few others, as few in a large job as in a small one.
+TEST_P(KeptNear, RanksHaveSamplesOfFewOthers) {
+  const std::vector<size_t> others = sources(partition(true), std::ssize(samples_));
+  EXPECT_LE(std::accumulate(others.begin(), others.end(), size_t{0}), 4 * others.size());
+  EXPECT_LE(*std::max_element(others.begin(), others.end()), 12U);
+}
+
+TEST_P(KeptNear, ShareTheLoadAsWell) {
+  const Partition near = partition(true), by_load = partition(false);
+  ASSERT_EQ(near.minibatches.size(), by_load.minibatches.size());
+  for (size_t i = 0; i < near.minibatches.size(); ++i) {
+    EXPECT_EQ(near.minibatches[i].rows, by_load.minibatches[i].rows);
+    EXPECT_LE(fullest(near.minibatches[i]), fullest(by_load.minibatches[i]) * 65 / 64);
+  }
+}
+
+TEST_P(KeptNear, EverySampleIsOfOneRank) {
+  const Partition near = partition(true);
+  EXPECT_EQ(near, partition(true));
+  std::multiset<int32_t> rows;
+  for (const SampleRows& owned : near.owned) rows.insert(owned.begin(), owned.end());
+  ASSERT_EQ(rows.size(), samples_.size());
+  EXPECT_EQ(std::set<int32_t>(rows.begin(), rows.end()).size(), samples_.size());
+}
+
+INSTANTIATE_TEST_SUITE_P(Partitions, KeptNear,
+                         testing::Combine(testing::Values(8, 32, 96), testing::Bool()));
+
+// Where passing on what is over does not make ranks even, load alone counts: all that is long is at
+// the begin.
+TEST(KeptNearTest, LoadCountsWhereNeighboursAreUneven) {
+  std::vector<PartitionSample> samples;
+  for (int64_t i = 0; i < 32; ++i)
+    samples.push_back({SampleId{i}, GroupId{i}, 10, i < 16 ? 990 : 90});
+  Strategy strategy;
+  strategy.dp = 16;
+  PartitionOptions options;
+  options.keep_near = true;
+  EXPECT_EQ(fullest(partition_samples(samples, strategy, options).minibatches[0]), 1100);
+}
+
+// As many ranks as samples of one length: each keeps its own, and none is without.
+TEST(KeptNearTest, EqualSamplesStay) {
+  std::vector<PartitionSample> samples;
+  for (int64_t i = 0; i < 16; ++i) samples.push_back({SampleId{i}, GroupId{i}, 10, 90});
+  Strategy strategy;
+  strategy.dp = 8;
+  PartitionOptions options;
+  options.keep_near = true;
+  const Partition partition = partition_samples(samples, strategy, options);
+  for (int32_t rank = 0; rank < 8; ++rank)
+    EXPECT_THAT(partition.owned[rank], ElementsAre(2 * rank, 2 * rank + 1));
+}
 
 TEST(SharedPromptsTest, TheFirstOfAGroupHasItsPrompt) {
   const auto samples = groups_of(2, 2);

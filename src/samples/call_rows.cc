@@ -118,6 +118,7 @@ Partition CallRows::partition_anew(CallId call, int64_t step, int64_t micro_toke
   options.whole_groups = options.trains && (program_.graph.calls[call.value].compares_samples ||
                                             !generates(program_.graph));
   options.share_prompts = shares_prompts(config_, program_.graph);
+  options.keep_near = config_.plan.train_engine.empty();
   Strategy strategy = placement(call).strategy;
   if (micro_tokens > 0) strategy.micro_tokens = micro_tokens;
   if (part != SamplePart::kAll) return partition_part(samples, call, strategy, options, part);

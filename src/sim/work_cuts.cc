@@ -29,6 +29,7 @@ PartitionOptions partition_options(const PlanningProblem& problem, const Call& c
   options.minibatches = std::max<int64_t>(1, problem.workload.minibatches);
   options.whole_groups = options.trains && (call.compares_samples || !generates(problem.graph));
   options.share_prompts = problem.workload.share_prompts;
+  options.keep_near = problem.train_engine.empty();
   return options;
 }
 

@@ -1,0 +1,16 @@
+// Load balancing of what lies somewhere already: units stay in the part where they are, and what a
+// part has over its share goes to few others, near ones first. So of how many others a part has
+// units does not grow with their number. Pure; thread-safe.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+namespace braid::inline program {
+
+// Units of each of `count` parts, ascending: `homes` is the part where a unit lies, ascending. As
+// even as such moves make them, which the caller judges.
+std::vector<std::vector<int32_t>> near_parts(const std::vector<int64_t>& tokens,
+                                             const std::vector<int32_t>& homes, int64_t count);
+
+}  // namespace braid::inline program
