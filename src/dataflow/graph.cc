@@ -5,6 +5,7 @@
 #include <set>
 #include <utility>
 
+#include "base/contains.h"
 #include "base/text.h"
 #include "dataflow/policy_graphs.h"
 #include "foreign/keys/names.h"
@@ -127,6 +128,18 @@ std::map<std::string, std::string> made_ahead(const Graph& graph) {
   return out;
 }
 
+// Whitening over the batch looks at all samples, and a penalty in the reward may have a coefficient
+// that follows what was measured of all.
+bool looks_at_groups_alone(const std::string& function, const AlgorithmOptions& options) {
+  if (function == "best_and_worst") return true;
+  const bool whitens = options.normalize_advantages == "batch" || options.whiten_rewards;
+  const bool penalizes = options.kl.coef > 0 && options.kl.in == "reward";
+  if (function == "grpo_advantages") return options.normalize_advantages != "batch";
+  const std::vector<std::string> of_tokens = {"rloo_advantages", "reinforce_advantages",
+                                              "reinforce_baseline_advantages", "remax_advantages"};
+  return contains(of_tokens, function) && !whitens && !penalizes;
+}
+
 // Whether a select comes after the call in its step.
 bool selects_later(const Graph& graph, const Call& call) {
   const auto at = static_cast<int32_t>(&call - graph.calls.data());
@@ -214,6 +227,12 @@ bool generates(const Graph& graph) {
   for (const Call& call : graph.calls)
     if (call.kind == CallKind::kGenerate) return true;
   return false;
+}
+
+void note_groups_alone(const AlgorithmOptions& options, Graph* graph) {
+  for (Call& call : graph->calls)
+    call.by_groups =
+        call.kind == CallKind::kCompute && looks_at_groups_alone(call.function, options);
 }
 
 void declare_sizes(Graph* graph) {

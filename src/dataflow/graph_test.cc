@@ -264,6 +264,28 @@ TEST(Graph, OwnAdvantagesLeaveNothingThatTheyDoNotRead) {
         << name;
 }
 
+TEST(Graph, NotesWhichFunctionsLookAtEachGroupAlone) {
+  const auto by_groups = [](const char* name, const char* normalize, bool whiten = false,
+                            const char* kl_in = "loss") {
+    AlgorithmOptions options = default_options(name);
+    options.normalize_advantages = normalize, options.whiten_rewards = whiten;
+    options.kl.coef = 0.1, options.kl.in = kl_in;
+    Graph graph = *make_graph(options);
+    note_groups_alone(options, &graph);
+    return std::any_of(graph.calls.begin(), graph.calls.end(),
+                       [](const Call& call) { return call.by_groups; });
+  };
+  for (const char* name : {"grpo", "dapo", "rloo", "reinforce_plus_plus_baseline", "remax"}) {
+    EXPECT_TRUE(by_groups(name, "none")) << name;
+    EXPECT_TRUE(by_groups(name, "group")) << name;
+    EXPECT_FALSE(by_groups(name, "batch")) << name;
+  }
+  EXPECT_FALSE(by_groups("rloo", "none", true));
+  EXPECT_FALSE(by_groups("rloo", "none", false, "reward"));
+  EXPECT_TRUE(by_groups("online_dpo", "none"));
+  EXPECT_FALSE(by_groups("ppo", "none"));  // reads values
+}
+
 TEST(Unroll, IterationsWaitForTheWeightsTheyUse) {
   const Graph graph = unroll(*make_graph(named("ppo")), 3);
   EXPECT_TRUE(verify(graph).ok()) << verify(graph).message();

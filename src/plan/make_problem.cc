@@ -17,12 +17,17 @@ int64_t reward_models(const Config& config) {
                        [](const RewardConfig& r) { return r.type == "model"; });
 }
 
+Result<Graph> stated_graph(const Config& config, const ReadText& read) {
+  if (config.plan.graph.empty()) return configured_graph(config);
+  BRAID_ASSIGN(const std::string text, read(config.plan.graph).at("plan.graph"));
+  return parse_graph(text, config.plan.graph);
+}
+
+// Other engines bring advantages together in one place.
 Result<Graph> planned_graph(const Config& config, const ReadText& read) {
-  if (!config.plan.graph.empty()) {
-    BRAID_ASSIGN(const std::string text, read(config.plan.graph).at("plan.graph"));
-    return parse_graph(text, config.plan.graph);
-  }
-  return configured_graph(config);
+  BRAID_ASSIGN(Graph graph, stated_graph(config, read));
+  if (config.plan.train_engine.empty()) note_groups_alone(config.algorithm, &graph);
+  return graph;
 }
 
 // The size that a section states, or nothing.

@@ -35,6 +35,21 @@ bool same_step(const Call& a, const Call& b) {
   return step_of(a.name) == step_of(b.name) && a.steps_ahead == b.steps_ahead;
 }
 
+// Of tokens the functions of compute calls are given the lengths.
+bool lengths_alone(const Field& field, const Call& reader) {
+  return field.type == FieldType::kTokens && reader.kind == CallKind::kCompute;
+}
+
+// Whether all ranks know what a compute call looks at of a field: counts, and what is shared.
+bool known_by_all(const Graph& graph, const std::string& name) {
+  for (const Call& from : graph.calls)
+    for (const Field& field : from.writes)
+      if (field.name == name)
+        return field.type == FieldType::kTokens || field.type == FieldType::kCount ||
+               (ends_with_share(from) && contains(shared_fields(from), name));
+  return false;
+}
+
 // Whether the consumer reads what the producer made in an earlier step.
 bool made_earlier(const Call& producer, const Call& consumer) {
   return producer.steps_ahead > consumer.steps_ahead;
@@ -125,17 +140,24 @@ std::vector<std::vector<CallId>> waited_for(const Graph& graph) {
   return out;
 }
 
+bool computed_by_readers(const Graph& graph, const Call& call) {
+  if (call.kind != CallKind::kCompute || !call.by_groups || call.steps_ahead > 0) return false;
+  return std::all_of(call.reads.begin(), call.reads.end(),
+                     [&](const std::string& name) { return known_by_all(graph, name); });
+}
+
 std::vector<std::string> exchanged_fields(const Graph& graph, CallId producer, CallId consumer) {
   const Call& from = graph.calls[producer.value];
   const Call& to = graph.calls[consumer.value];
   std::vector<std::string> out;
-  const bool everywhere = from.kind == CallKind::kFetch || from.kind == CallKind::kSelect;
+  const bool everywhere = from.kind == CallKind::kFetch || from.kind == CallKind::kSelect ||
+                          computed_by_readers(graph, from);
   const bool earlier = made_earlier(from, to) || producer.value < consumer.value;
   if (everywhere || !earlier) return out;
   const std::vector<std::string> shared =
       ends_with_share(from) ? shared_fields(from) : std::vector<std::string>{};
   for (const Field& field : from.writes)
-    if (!contains(shared, field.name) &&
+    if (!contains(shared, field.name) && !lengths_alone(field, to) &&
         (contains(to.reads, field.name) || records(to, field.name)))
       out.push_back(field.name);
   return out;
@@ -275,6 +297,13 @@ void FieldHoldings::note(const std::string& field, const std::vector<SampleRows>
       for (const int32_t row : written[rank])
         additions.add(static_cast<int32_t>(rank), &(*ranks)[row]);
   }
+}
+
+void FieldHoldings::note_everywhere(const std::string& field, size_t rows) {
+  std::vector<int32_t> all(ranks_);
+  std::iota(all.begin(), all.end(), 0);
+  const Ranks everywhere = std::make_shared<const std::vector<int32_t>>(std::move(all));
+  for (RanksByRow* ranks : {&written_[field], &held_[field]}) ranks->assign(rows, everywhere);
 }
 
 std::vector<int32_t> FieldHoldings::speakers(const std::string& field) const {

@@ -55,6 +55,11 @@ std::vector<std::vector<CallId>> shares_before(const Graph& graph,
 // By call, in the graph's order: the call before which its share stands, at most their number.
 std::vector<int32_t> shared_before(const Graph& graph);
 
+// Whether the ranks that read what a compute call writes compute it themselves, each of the groups
+// of the samples that it reads: all ranks know what it looks at, as rewards and lengths. Then
+// nothing of it moves.
+bool computed_by_readers(const Graph& graph, const Call& call);
+
 // The fields of `producer` that come to `consumer` in an exchange; none where nothing does. Beside
 // what the consumer reads these are what runs record of samples and compare.
 std::vector<std::string> exchanged_fields(const Graph& graph, CallId producer, CallId consumer);
@@ -126,6 +131,8 @@ class FieldHoldings {
   void clear() { written_.clear(), held_.clear(); }
   // These rows of a field were written, [rank], of so many.
   void note(const std::string& field, const std::vector<SampleRows>& written, size_t rows);
+  // All ranks have all of so many rows of a field.
+  void note_everywhere(const std::string& field, size_t rows);
   bool knows(const std::string& field) const { return held_.count(field) > 0; }
   // Which of the ranks that have a row says it to all, [row]: the one that says least so far; -1:
   // none has it. Of samples, all fields that a call writes have the same.

@@ -1,7 +1,10 @@
-// Which ranks ask the rewards of which samples.
+// Who has which samples: which ranks ask the rewards of which, who computes what its readers can,
+// and what is noted as everywhere.
 #include "program/exchange.h"
 
 #include <gmock/gmock.h>
+
+#include <algorithm>
 
 #include "plan/test_problem.h"
 #include "plan/validate.h"
@@ -12,6 +15,7 @@ namespace {
 
 using testing::ElementsAre;
 using testing::IsEmpty;
+using testing::SizeIs;
 
 // Four devices in replicas of two; the problem's rewards are of the list alone, or PPO's model's.
 Program program_for(const char* algorithm, bool together = false) {
@@ -73,6 +77,54 @@ TEST(ScoredByRank, AModelsRanksAskBesideIt) {
   const auto rows = rows_by_rank(program, reward, std::ssize(kGroups), owned);
   EXPECT_THAT(read_by_rank(program, reward, rows, scored)[second], ElementsAre(1, 3, 4, 5, 6, 7));
   EXPECT_EQ(on_heads(program, reward, owned)[second], owned[1]);
+}
+
+// Advantages of GRPO need what all ranks are told: who trains computes them, and nothing moves.
+TEST(ComputedByReaders, WhatAllKnowIsComputedWhereItIsRead) {
+  TestProblem test;
+  test.algorithm = "grpo", test.devices = 4;
+  PlanningProblem problem = make_test_problem(test);
+  ExecutionPlan plan = uniform_plan(problem, 2, 2, 1);
+  for (CallPlan& call : plan.calls)
+    if (call.call == "update_actor") call.mesh = {{DeviceId{2}, DeviceId{3}}}, call.strategy.dp = 1;
+  const auto from_advantages = [](const Program& program) {
+    const CallId advantages = id_of(program, "advantages");
+    return std::count_if(
+        program.exchanges.begin(), program.exchanges.end(), [&](const Exchange& e) {
+          return !e.shared() && (e.producer == advantages || e.consumer == advantages);
+        });
+  };
+  const Program apart = *compile(plan, problem);
+  const CallId advantages = id_of(apart, "advantages");
+  EXPECT_THAT(apart.calls[advantages.value].mesh.devices, SizeIs(1));
+  EXPECT_EQ(from_advantages(apart), 1);  // to who trains; of the responses the lengths are shared
+  AlgorithmOptions options = default_options("grpo");
+  note_groups_alone(options, &problem.graph);
+  const Program program = *compile(plan, problem);
+  EXPECT_TRUE(computed_by_readers(program.graph, program.graph.calls[advantages.value]));
+  EXPECT_THAT(program.calls[advantages.value].mesh.devices, ElementsAre(DeviceId{2}, DeviceId{3}));
+  EXPECT_EQ(from_advantages(program), 0);
+  EXPECT_TRUE(verify(program).ok());
+  EXPECT_NE(plan_hash(program, ""), plan_hash(apart, ""));
+  options.normalize_advantages = "batch";
+  note_groups_alone(options, &problem.graph);
+  EXPECT_EQ(compile(plan, problem)->ranks, apart.ranks);
+}
+
+TEST(FieldHoldings, WhatAllHaveGoesToNobody) {
+  FieldHoldings holdings(3);
+  holdings.note_everywhere("rewards", 2);
+  EXPECT_TRUE(holdings.knows("rewards"));
+  holdings.note("rewards", {{0}, {1}, {}}, 2);
+  EXPECT_THAT(holdings.bring({{"rewards", {1, 1}}}, {{0, 1}, {0, 1}, {0, 1}}, {}), IsEmpty());
+  EXPECT_THAT(holdings.speakers("rewards"), ElementsAre(0, 1));
+  // Beside samples that one rank alone has.
+  FieldHoldings more(3);
+  more.note("rewards", {{}, {}, {0, 1}}, 2);
+  holdings.append(more, 2);
+  holdings.retain({false, true, true, false});
+  const auto moves = holdings.bring({{"rewards", {1, 1}}}, {{0, 1}, {}, {0, 1}}, {});
+  EXPECT_THAT(moves, ElementsAre(FieldMove{2, 0, {{1}}}));
 }
 
 }  // namespace

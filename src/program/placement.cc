@@ -6,6 +6,7 @@
 
 #include "base/contains.h"
 #include "plan/validate.h"
+#include "program/exchange.h"
 
 namespace braid::inline program {
 namespace {
@@ -72,13 +73,28 @@ void place_follow(CallId id, Program* program) {
   program->calls[id.value] = {home.mesh, home.strategy, copy, 0};
 }
 
+// No data-parallel rank of these has samples of its own.
+void place_on(CallId id, std::vector<DeviceId> devices, Program* program) {
+  Strategy strategy;
+  strategy.tp = static_cast<int>(devices.size());
+  program->calls[id.value] = {DeviceMesh{std::move(devices)}, strategy, -1, 0};
+}
+
 // Every rank reads the data set itself, and decides alike which samples go on.
 void place_everywhere(CallId id, int devices, Program* program) {
-  Strategy strategy;
-  strategy.tp = devices;  // all of them hold all samples
-  DeviceMesh mesh;
-  for (int i = 0; i < devices; ++i) mesh.devices.push_back(DeviceId{i});
-  program->calls[id.value] = {std::move(mesh), strategy, -1, 0};
+  std::vector<DeviceId> all;
+  for (int i = 0; i < devices; ++i) all.push_back(DeviceId{i});
+  place_on(id, std::move(all), program);
+}
+
+// REQUIRES: those that read what it writes are placed, and it is where nobody reads it.
+void place_on_readers(CallId id, Program* program) {
+  std::set<DeviceId> devices;
+  for (const CallId reader : readers_of(program->graph, id)) {
+    const std::vector<DeviceId>& more = program->calls[reader.value].mesh.devices;
+    devices.insert(more.begin(), more.end());
+  }
+  if (!devices.empty()) place_on(id, {devices.begin(), devices.end()}, program);
 }
 
 }  // namespace
@@ -157,6 +173,17 @@ CallId home_call(const Graph& graph, const RoleId& role) {
   return home;
 }
 
+std::vector<CallId> readers_of(const Graph& graph, CallId call) {
+  std::vector<CallId> out;
+  for (size_t i = 0; i < graph.calls.size(); ++i) {
+    const std::vector<Field>& writes = graph.calls[call.value].writes;
+    if (std::any_of(writes.begin(), writes.end(),
+                    [&](const Field& field) { return contains(graph.calls[i].reads, field.name); }))
+      out.push_back(CallId{static_cast<int32_t>(i)});
+  }
+  return out;
+}
+
 CallId producer_of(const Graph& graph, const std::string& field) {
   for (size_t i = 0; i < graph.calls.size(); ++i)
     for (const Field& written : graph.calls[i].writes)
@@ -184,6 +211,9 @@ void place_calls(const ExecutionPlan& plan, const PlanningProblem& problem, Prog
     else
       place_beside(id, program);
   }
+  for (size_t i = problem.graph.calls.size(); i-- > 0;)
+    if (computed_by_readers(problem.graph, problem.graph.calls[i]))
+      place_on_readers(CallId{static_cast<int32_t>(i)}, program);
   for (size_t i = 0; i < problem.graph.calls.size(); ++i)
     program->calls[i].samples = call_samples(problem, problem.graph.calls[i]);
 }

@@ -24,6 +24,8 @@ CallId home_call(const Graph& graph, const RoleId& role);
 
 // The call that writes a field. REQUIRES: one does.
 CallId producer_of(const Graph& graph, const std::string& field);
+// The calls that read what a call writes, in the order of the graph.
+std::vector<CallId> readers_of(const Graph& graph, CallId call);
 
 // The generation whose responses a reward call reads; -1: none.
 CallId generation_of(const Graph& graph, CallId reward);

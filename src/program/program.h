@@ -240,7 +240,7 @@ std::string program_text(const Program& program);
 std::string program_hash(const Program& program);
 
 // Number of the rules of compile(): another one means other lists from an equal plan.
-inline constexpr int kCompileRules = 1;
+inline constexpr int kCompileRules = 2;
 
 // Likewise of what compile_rank() makes for all ranks alike, of the plan as text, and of the
 // numbers of the rules: ranks that have the same have lists of one program, which whoever made the

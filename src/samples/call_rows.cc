@@ -195,4 +195,18 @@ std::vector<SampleRows> CallRows::scored_by_rank(CallId call, int64_t step) {
   return braid::scored_by_rank(program_, call, store_.counts("groups"), owned);
 }
 
+Rows CallRows::computed_by(CallId call, int64_t step, int64_t rank) {
+  if (!placed() || !computed_by_readers(program_.graph, program_.graph.calls[call.value]))
+    return store_.all_rows();
+  std::set<int64_t> groups;
+  for (const CallId reader : readers_of(program_.graph, call)) {
+    const std::vector<SampleRows> read = read_by_rank(reader, step);
+    for (const int32_t row : read[rank]) groups.insert(store_.sample(row).group.value);
+  }
+  Rows out;
+  for (const size_t row : store_.all_rows())
+    if (groups.count(store_.sample(row).group.value) > 0) out.push_back(row);
+  return out;
+}
+
 }  // namespace braid::inline samples

@@ -76,6 +76,10 @@ class CallRows : public RowsByRank {
   // that it has read.
   std::vector<SampleRows> scored_by_rank(CallId call, int64_t step);
 
+  // The rows of which a rank computes what a compute call writes: all of them, or, where its
+  // readers compute it (program/exchange.h), the groups of what this rank reads of it.
+  Rows computed_by(CallId call, int64_t step, int64_t rank);
+
   // The place of a rank in a call; dp_rank -1: it takes no part.
   GridPosition at(CallId call, int64_t rank) const;
   int dp_rank(CallId call, int64_t rank) const { return at(call, rank).dp_rank; }

@@ -55,9 +55,7 @@ void FieldExchange::abandon() {
 }
 
 void FieldExchange::note_everywhere(const std::string& field) {
-  const Rows all = store_.all_rows();
-  holdings_.note(field, std::vector<SampleRows>(ranks(), SampleRows(all.begin(), all.end())),
-                 store_.size());
+  holdings_.note_everywhere(field, store_.size());
 }
 
 std::vector<Field> FieldExchange::written(const std::vector<Field>& fields) const {

@@ -462,22 +462,26 @@ Status Session::follow(const Call& call) {
   return models_->follow(step_.id_of(call), config_.reference.ema);
 }
 
+// The first rank of a call has the metrics, of all samples.
 Status Session::compute(const Call& call) {
   const WorkSection section;
   BRAID_ASSIGN(const ComputeFn function, find_compute(call.function));
-  const Rows rows = store_.all_rows();
+  const CallId id = step_.id_of(call);
+  const bool leads = step_.leads(id);
+  const Rows rows = leads ? store_.all_rows() : rows_.computed_by(id, position_.step, rank());
+  if (rows.empty() && !leads) return ok_status();
   BRAID_ASSIGN(const AlgoBatch batch, store_.gather(call.reads, rows));
   BRAID_ASSIGN(ComputeResult result, function(batch, config_.algorithm, position_.algo));
   for (const Field& field : call.writes)
     BRAID_TRY(store_.put_reals(field.name, rows, result.fields.at(field.name)));
-  merge(record_.metrics, result.metrics);
+  if (leads) merge(record_.metrics, result.metrics);
   return ok_status();
 }
 
-// An algorithm's function runs on one rank; its state goes on with all.
+// A function that keeps state runs on one rank; its state goes on with all.
 Status Session::share_algo_state(CallId call) {
   if (exchange_.ranks() == 1) return ok_status();
-  const std::string mine = step_.takes_part(call) ? Json(position_.algo).dump() : "";
+  const std::string mine = step_.leads(call) ? Json(position_.algo).dump() : "";
   BRAID_ASSIGN(const auto texts, talk_.gather_or_fail(mine, "the algorithm's state"));
   for (const std::string& text : texts)
     if (!text.empty()) position_.algo = Json::parse(text).get<AlgoState>();
