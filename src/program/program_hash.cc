@@ -89,7 +89,8 @@ class StaticText {
     for (const Call& call : program_.graph.calls) {
       put("call", call.name, call.kind, call.role.value, call.function, call.samples_per_prompt,
           call.compares_samples);
-      if (call.by_groups) put("by_groups");
+      // It decides where calls are, and nothing of a run that another plan continues.
+      if (call.by_groups && !program_.calls.empty()) put("by_groups");
       if (call.kind == CallKind::kFollow) put("every", call.every_steps);
       if (call.steps_ahead > 0) put("ahead", call.steps_ahead);
       if (call.carried_steps > 0) put("carried", call.carried_steps);
