@@ -260,6 +260,22 @@ MiniBatch partition_minibatch(SampleRows rows, const std::vector<PartitionSample
   return out;
 }
 
+// What each rank has of the mini-batches of an epoch, together.
+std::vector<SampleRows> shares_of_training(const std::vector<PartitionSample>& samples,
+                                           const Strategy& strategy, PartitionOptions options) {
+  options.trains = true;
+  const auto minibatches = partition_minibatches(samples, options);
+  const size_t of_epoch = minibatches.size() / static_cast<size_t>(options.epochs);
+  std::vector<SampleRows> out(strategy.dp);
+  for (size_t i = 0; i < of_epoch; ++i) {
+    const auto shares = partition_over_ranks(minibatches[i], samples, strategy, options);
+    for (int dp_rank = 0; dp_rank < strategy.dp; ++dp_rank)
+      out[dp_rank].insert(out[dp_rank].end(), shares[dp_rank].begin(), shares[dp_rank].end());
+  }
+  for (SampleRows& rows : out) std::sort(rows.begin(), rows.end());
+  return out;
+}
+
 }  // namespace
 
 std::vector<SampleRows> balance_load(const std::vector<int64_t>& sizes,
@@ -347,6 +363,8 @@ std::vector<SampleRows> partition_over_ranks(const SampleRows& rows,
                                              const PartitionOptions& options) {
   if (strategy.dp == 1) return {rows};
   const bool near = options.keep_near && !strategy.in_order && strategy.dp > kApartRanks;
+  if (near && !options.trains && options.minibatches > 1)
+    return shares_of_training(samples, strategy, options);
   Parting parting;
   parting.parts = strategy.dp;
   parting.part = [&](const SizedUnits& units) {

@@ -10,7 +10,9 @@
 //      and about as many tokens, or in order where the strategy says in_order. Of more than
 //      kApartRanks ranks each keeps what it has of the step's samples, which it read or generated,
 //      and passes on what is over its share of the tokens (program/near_parts.h). Where the fullest
-//      has over 1/128 more tokens than by load alone, load alone counts.
+//      has over 1/128 more tokens than by load alone, load alone counts. A call that does not train
+//      has the samples that each rank is given to train in the first epoch, so that those of as
+//      many ranks stay where they are.
 //   3. What a rank got becomes micro-batches: by the token budget of the strategy, else by number.
 // A unit is a group where its samples must meet (preference pairs), else a sample. Where samples of
 // a group that meet in a micro-batch share its prompt, units of steps 2 and 3 are equal pieces of
@@ -109,7 +111,7 @@ std::vector<PackedLength> packed_lengths(const SampleRows& rows,
                                          const std::vector<PartitionSample>& samples,
                                          bool share_prompts);
 
-// Step 2 alone, of the rows of a mini-batch: [dp rank].
+// Step 2 alone, of the rows of a mini-batch, one of those of partition_minibatches(): [dp rank].
 std::vector<SampleRows> partition_over_ranks(const SampleRows& rows,
                                              const std::vector<PartitionSample>& samples,
                                              const Strategy& strategy,

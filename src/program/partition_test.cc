@@ -228,6 +228,23 @@ TEST_P(KeptNear, ShareTheLoadAsWell) {
   }
 }
 
+// So what a call has found of a sample is there where it trains.
+TEST_P(KeptNear, OtherCallsHaveTheSamplesThatRanksTrain) {
+  options_.step = 3, options_.seed = 5, options_.epochs = 2;
+  const Partition trained = partition(true);
+  options_.trains = false;
+  const Partition inferred = partition(true), by_load = partition(false);
+  ASSERT_EQ(inferred.minibatches.size(), 1U);
+  EXPECT_LE(fullest(inferred.minibatches[0]), fullest(by_load.minibatches[0]) * 65 / 64);
+  std::vector<SampleRows> first(trained.owned.size());
+  for (const MiniBatch& minibatch : trained.minibatches)
+    for (size_t rank = 0; rank < first.size() && minibatch.epoch == 0; ++rank)
+      for (const SampleRows& rows : minibatch.micro_batches[rank])
+        first[rank].insert(first[rank].end(), rows.begin(), rows.end());
+  for (SampleRows& rows : first) std::sort(rows.begin(), rows.end());
+  EXPECT_EQ(inferred.owned, first);
+}
+
 TEST_P(KeptNear, EverySampleIsOfOneRank) {
   const Partition near = partition(true);
   EXPECT_EQ(near, partition(true));
