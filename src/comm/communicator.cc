@@ -9,86 +9,15 @@
 #include <torch/csrc/distributed/c10d/Work.hpp>
 
 #include "base/text.h"
-#include "comm/beat.h"
 #include "comm/group_backend.h"
-#include "comm/membership.h"
 #include "comm/position.h"
-#include "comm/store.h"
+#include "comm/started_work.h"
 #include "comm/store_handle.h"
-#include "device/device_copy.h"
 #include "device/tensor_memory.h"
 #include "host/work_section.h"
 
 namespace braid::inline comm {
-
-// Tensors on their way: themselves where the backend reaches the device that they lie on, else
-// copies in host memory.
-struct Passage {
-  bool direct = false;  // the backend reaches all of them
-
-  // A result that lies in host memory, and where it belongs.
-  struct Arrival {
-    at::Tensor from, to;
-  };
-  std::vector<at::Tensor> held;  // until the transfer is done
-  std::vector<Arrival> arrivals;
-
-  at::Tensor given(const at::Tensor& tensor) {
-    held.push_back(direct ? tensor : to_host(tensor));
-    return held.back();
-  }
-  at::Tensor taken(const at::Tensor& tensor) {
-    if (direct || tensor.is_cpu()) return tensor;
-    arrivals.push_back({at::empty(tensor.sizes(), tensor.options().device(at::kCPU)), tensor});
-    return arrivals.back().from;
-  }
-  at::Tensor changed(const at::Tensor& tensor) {
-    if (direct || tensor.is_cpu()) return tensor;
-    arrivals.push_back({to_host(tensor), tensor});
-    return arrivals.back().from;
-  }
-  void arrive() {
-    const at::NoGradGuard no_grad;
-    for (const Arrival& each : arrivals) each.to.copy_(to_device(each.from, each.to.device()));
-  }
-};
-
-struct StartedWork {
-  c10::intrusive_ptr<c10d::Work> work;
-  Passage passage;
-  Status failed;  // starting failed
-  CommunicatorContext context;
-  Transfer transfer = Transfer::kCount;
-  std::string tensor;
-  std::string group;
-  std::vector<int64_t> peers;
-  std::chrono::steady_clock::time_point started;
-  bool followed = false;  // a device makes it, and waiting for it does not hold the host up
-};
-
 namespace {
-
-std::string operation_text(const StartedWork& work) {
-  return cat(transfer_name(work.transfer), " of ", work.tensor, " with ",
-             work.peers.size() == 1 ? "rank " : "ranks ", rank_list(work.peers), " (group ",
-             work.group, ")");
-}
-
-double seconds_since(std::chrono::steady_clock::time_point start) {
-  return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
-}
-
-// The failure of a transfer, with where everybody is.
-Status transfer_failure(const StartedWork& work, const std::string& cause) {
-  const bool late = seconds_since(work.started) >= work.context.deadline_s * 0.99;
-  std::string text = cat(operation_text(work), ": ",
-                         late ? cat("not done within ", work.context.deadline_s, " s") : cause,
-                         "; rank ", work.context.global_rank, ": ", work.context.board->text());
-  if (work.context.store != nullptr)
-    for (const std::string& line : last_positions(*work.context.store, work.peers))
-      text += cat("; ", line);
-  return {late ? Code::kDeadline : Code::kUnavailable, text};
-}
 
 std::chrono::milliseconds timeout_of(const CommunicatorContext& context) {
   return std::chrono::milliseconds(static_cast<int64_t>(context.deadline_s * 1000));
@@ -142,15 +71,14 @@ Status Pending::wait() {
     return {};
   }
   const PositionBoard::Waiting waiting(*work->context.board, operation_text(*work), work->peers);
-  const bool message = work->transfer == Transfer::kSend || work->transfer == Transfer::kReceive;
   try {
     // Collectives got the deadline when they began; they need no second one.
-    if (!(message ? work->work->wait(timeout_of(work->context)) : work->work->wait()))
-      return transfer_failure(*work, "aborted");
+    if (!(work->is_message() ? work->work->wait(timeout_of(work->context)) : work->work->wait()))
+      return transfer_failure(*work, "aborted", work->is_late());
     work->passage.arrive();
     return {};
   } catch (const std::exception& error) {
-    return transfer_failure(*work, short_message(error));
+    return transfer_failure(*work, short_message(error), work->is_late());
   }
 }
 
@@ -237,7 +165,7 @@ Pending Communicator::start(const Order& order, const Start& start) {
       TransferWatch::note({order.transfer, name_, order.peer, order.channel, order.bytes});
   } catch (const std::exception& error) {
     if (is_out_of_memory(error)) throw;  // before anything was sent: the caller may try again
-    work->failed = transfer_failure(*work, short_message(error));
+    work->failed = transfer_failure(*work, short_message(error), work->is_late());
   }
   return Pending(std::move(work));
 }

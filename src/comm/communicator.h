@@ -59,6 +59,7 @@ class [[nodiscard]] Pending {
   Status wait();
 
  private:
+  friend class MessageThread;
   std::unique_ptr<StartedWork> work_;
 };
 

@@ -69,6 +69,11 @@ void TransferAudit::expect(const TransferKind& kind, int64_t count) {
   if (on_ && count != 0) expected_[kind] += count;
 }
 
+void TransferAudit::count(const TransferCounts& sent) {
+  for (const auto& [kind, count] : sent)
+    if (on_) counted_[kind] += count;
+}
+
 void TransferAudit::expect(const TransferCounts& listed) {
   for (const auto& [kind, count] : listed) expect(kind, count);
 }

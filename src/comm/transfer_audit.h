@@ -77,6 +77,8 @@ class TransferAudit {
     std::optional<TransferWatch> watch_;
   };
 
+  // What else was sent, of which Counting knows nothing: in a thread with OwnTransfers.
+  void count(const TransferCounts& sent);
   // So many transfers are listed, beside those that were before.
   void expect(const TransferKind& kind, int64_t count = 1);
   void expect(const TransferCounts& listed);

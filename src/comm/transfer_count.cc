@@ -10,6 +10,7 @@ namespace {
 
 std::atomic<TransferWatch*> innermost = nullptr;
 std::mutex counting;
+thread_local TransferCounts* own = nullptr;
 
 }  // namespace
 
@@ -49,12 +50,19 @@ TransferWatch::TransferWatch(TransferCounts* counts) : counts_(counts), before_(
 }
 TransferWatch::~TransferWatch() { innermost = before_; }
 
-bool TransferWatch::any() { return innermost != nullptr; }
+bool TransferWatch::any() { return own != nullptr || innermost != nullptr; }
 
 void TransferWatch::note(const TransferKind& kind) {
+  if (own != nullptr) {
+    ++(*own)[kind];
+    return;
+  }
   const std::lock_guard lock(counting);
   for (TransferWatch* watch = innermost; watch != nullptr; watch = watch->before_)
     ++(*watch->counts_)[kind];
 }
+
+OwnTransfers::OwnTransfers(TransferCounts* counts) { own = counts; }
+OwnTransfers::~OwnTransfers() { own = nullptr; }
 
 }  // namespace braid::inline comm

@@ -60,4 +60,15 @@ class TransferWatch {
   TransferWatch* before_;
 };
 
+// What the calling thread begins during its lifetime goes to these counts and no others: of a
+// thread that runs beside the watches of another one.
+class OwnTransfers {
+ public:
+  // REQUIRES: `counts` outlives it; one at a time on a thread.
+  explicit OwnTransfers(TransferCounts* counts);
+  ~OwnTransfers();
+  OwnTransfers(const OwnTransfers&) = delete;
+  OwnTransfers& operator=(const OwnTransfers&) = delete;
+};
+
 }  // namespace braid::inline comm

@@ -98,6 +98,7 @@ class Neighbours {
       throw std::runtime_error(status.message());
   }
   bool is_done(const WireHandle& message) const { return wires_.is_done(message); }
+  void give_up(const WireHandle& message) const { wires_.give_up(message); }
 
  private:
   Wires& wires_;
@@ -274,6 +275,7 @@ class MessageWork : public c10d::Work {
     group_->wait(message_, std::chrono::steady_clock::now() + timeout);
     return true;
   }
+  void abort() override { group_->give_up(message_); }
 
  private:
   const std::shared_ptr<const Neighbours> group_;

@@ -17,6 +17,7 @@
 #include "base/text.h"
 #include "comm/beat.h"
 #include "comm/communicator.h"
+#include "comm/message_thread.h"
 
 namespace braid::inline comm {
 namespace {
@@ -218,6 +219,25 @@ TEST(WiredBackend, MessagesOfAChannelKeepTheirOrder) {
                             uneven(before + (i < sizes.size() ? 50 : 0), sizes[i % sizes.size()])));
   });
   EXPECT_EQ(ranks.most_peers(), 2);
+}
+
+// A thread that waits for a message which nobody sends: its owner waits no longer than for any
+// other, and it ends with its owner.
+TEST(WiredBackend, AThreadThatPassesMessagesOnEndsWithoutThem) {
+  WiredRanks ranks(9, 1);
+  ranks.run([](Communicator& all, int64_t rank) {
+    if (rank != 0) return;
+    Pending never = all.receive(at::zeros({3}), 1, 4, "number");
+    Status ended;
+    {
+      MessageThread thread([&](MessageThread& self) { return ended = self.wait(never); });
+      const Status late = thread.finish();
+      EXPECT_EQ(late.code(), Code::kDeadline);
+      EXPECT_THAT(late.message(), HasSubstr("receive of number with rank 1"));
+      EXPECT_THAT(late.message(), HasSubstr("not done within 1 s"));
+    }
+    EXPECT_EQ(ended.code(), Code::kUnavailable);
+  });
 }
 
 TEST(WiredBackend, OtherSizesThanExpectedAreAnError) {

@@ -196,6 +196,11 @@ bool Wires::is_done(const WireHandle& message) const {
   return message->done || !message->failure.empty();
 }
 
+void Wires::give_up(const WireHandle& message) {
+  const std::lock_guard lock(mutex_);
+  fail(*message, "nobody waits for it any more");
+}
+
 void Wires::finish(WireMessage& message) {
   message.done = true;
   changed_.notify_all();

@@ -64,6 +64,8 @@ class Wires {
   // kUnavailable: the peer is gone; kDeadline: not in time. The message names the peer.
   Status wait(const WireHandle& message, Deadline deadline);
   bool is_done(const WireHandle& message) const;
+  // Ends who waits for it: kUnavailable.
+  void give_up(const WireHandle& message);
 
   // What is on its way fails, as does what is begun later. Again: nothing.
   void close();

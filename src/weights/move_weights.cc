@@ -45,10 +45,15 @@ class StartedMove::Mover {
     return whole_->start(kept_here());
   }
 
-  bool posted() const { return whole_ && whole_->posted(); }
+  bool goes_on() const { return whole_.has_value(); }
+  const TransferCounts& begun_beside() const { return begun_beside_; }
 
   Status finish() {
-    if (whole_) return whole_->finish();
+    if (whole_) {
+      BRAID_TRY(whole_->finish());
+      begun_beside_ = whole_->begun_beside();
+      return ok_status();
+    }
     const auto all_kept = kept_here();
     for (int64_t layer = kEndsOfModel; layer < layers_; ++layer)
       BRAID_TRY(run_layer(layer, parts_of_layer(all_kept, kinds_, layer)));
@@ -157,6 +162,7 @@ class StartedMove::Mover {
   const std::vector<TensorKind> kinds_;
   const int64_t layers_;
   std::optional<ModelStore> reads_, writes_;
+  TransferCounts begun_beside_;
   std::optional<ReallocationRun> whole_;  // of weights that are no slices, once it has started
 };
 
@@ -164,7 +170,8 @@ StartedMove::StartedMove(const WeightMove& move, DeviceId self)
     : mover_(std::make_unique<Mover>(move, self)) {}
 StartedMove::~StartedMove() = default;
 Status StartedMove::start() { return mover_->start(); }
-bool StartedMove::posted() const { return mover_->posted(); }
+bool StartedMove::goes_on() const { return mover_->goes_on(); }
 Status StartedMove::finish() { return mover_->finish(); }
+const TransferCounts& StartedMove::begun_beside() const { return mover_->begun_beside(); }
 
 }  // namespace braid::inline weights

@@ -40,10 +40,12 @@ class StartedMove {
   // Begins what need not wait: nothing where weights are slices. From here to finish() the source
   // must not change and the target must not be read.
   Status start();
-  // Whether all that this rank sends is on its way.
-  bool posted() const;
+  // Whether all that this rank sends goes without it: not where weights are slices.
+  bool goes_on() const;
   // kDeadline, kUnavailable: a message failed; kDataLoss: as ReallocationRun::finish().
   Status finish();
+  // As ReallocationRun::begun_beside().
+  const TransferCounts& begun_beside() const;
 
  private:
   class Mover;

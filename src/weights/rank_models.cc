@@ -249,6 +249,7 @@ Status RankModels::finish(OpenMove& open) {
     const TransferAudit::Counting counting(open.audit);
     BRAID_TRY(open.move->finish().at(cat("weights of ", open.role)));
   }
+  open.audit.count(open.move->begun_beside());
   open.move.reset();
   open.audit.settle(cat("a reallocation of ", open.role));
   if (open.target == nullptr) return ok_status();
@@ -257,12 +258,12 @@ Status RankModels::finish(OpenMove& open) {
   return ok_status();
 }
 
-// A rank that takes waits where it uses what comes. One that gives waits for its peers here, who
-// have come to the same place, while not all of its messages are on their way.
+// A rank that takes waits where it uses what comes. One that gives slices waits for its peers here,
+// who have come to the same place.
 Status RankModels::reallocate(int32_t entry) {
   BRAID_TRY(begin_reallocation(entry));
   OpenMove& open = *open_move(entry);
-  if (open.target != nullptr || !open.move || open.move->posted()) return ok_status();
+  if (open.target != nullptr || !open.move || open.move->goes_on()) return ok_status();
   return finish(open);
 }
 

@@ -2,6 +2,7 @@
 
 #include <ATen/ops/empty.h>
 
+#include <c10/core/DeviceGuard.h>
 #include <algorithm>
 #include <deque>
 #include <utility>
@@ -60,16 +61,34 @@ Status ReallocationRun::start(const std::vector<MessagePart>& kept) {
     left_.pop_front();
     begin(std::move(next));
   }
+  if (left_.empty() || !options_.beside) return {};
+  thread_ = std::make_unique<MessageThread>([this](MessageThread& self) {
+    c10::OptionalDeviceGuard there;
+    if (!buffers().device().is_cpu()) there.reset_device(buffers().device());
+    in_ = &self;
+    Status begun = begin_left();
+    in_ = nullptr;
+    return begun;
+  });
   return {};
 }
 
-Status ReallocationRun::finish() {
+Status ReallocationRun::begin_left() {
   while (!left_.empty()) {
     Transfer next = std::move(left_.front());
     left_.pop_front();
     BRAID_TRY(make_way(next));
     begin(std::move(next));
   }
+  return {};
+}
+
+Status ReallocationRun::wait(Pending& pending) {
+  return in_ != nullptr ? in_->wait(pending) : pending.wait();
+}
+
+Status ReallocationRun::finish() {
+  BRAID_TRY(thread_ ? thread_->finish() : begin_left());
   while (!under_way_.empty()) BRAID_TRY(finish_first());
   BRAID_TRY(check_arrived());
   return check_kept();
@@ -135,8 +154,8 @@ void ReallocationRun::begin(Transfer transfer) {
 Status ReallocationRun::finish_first() {
   UnderWay first = std::move(under_way_.front());
   under_way_.pop_front();
-  BRAID_TRY(first.pending.wait());
-  BRAID_TRY(first.digests_come.wait());
+  BRAID_TRY(wait(first.pending));
+  BRAID_TRY(wait(first.digests_come));
   if (first.staged) {
     staged_bytes_ -= first.data.numel() * item_bytes();
     const WorkSection section;
@@ -244,7 +263,9 @@ Result<ReallocateReport> reallocate(const std::vector<Message>& messages,
                                     ElementStore* to, Communicator& group,
                                     const ReallocateOptions& options) {
   if (from == nullptr && to == nullptr) return ReallocateReport{};
-  ReallocationRun work(messages, from, to, group, options);
+  ReallocateOptions here = options;
+  here.beside = false;
+  ReallocationRun work(messages, from, to, group, here);
   // Before anything arrives: old and new may share memory only where they hold the same.
   BRAID_TRY(work.start(kept));
   BRAID_TRY(work.finish());

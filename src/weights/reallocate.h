@@ -4,10 +4,12 @@
 
 #include <cstdint>
 #include <deque>
+#include <memory>
 #include <vector>
 
 #include "base/status.h"
 #include "comm/communicator.h"
+#include "comm/message_thread.h"
 #include "program/listed_messages.h"
 #include "weights/element_store.h"
 
@@ -17,6 +19,7 @@ struct ReallocateOptions {
   int32_t channel = 0;                  // of all messages; one pair's arrive in the plan's order
   int64_t staging_bytes = 512LL << 20;  // of messages under way on this rank, at least one message
   bool compare = false;  // hashes come with what is sent, and at the end receivers compare them
+  bool beside = true;    // what has to wait begins in a thread, else in finish()
 };
 
 struct ReallocateReport {
@@ -25,26 +28,26 @@ struct ReallocateReport {
   int64_t largest_staging_bytes = 0;  // buffers and messages under way at once
 };
 
-// One rank's side of a plan, which may be begun before its end is waited for. The messages of
-// several plans between one pair of ranks come in the order of the plans on both sides: the next
-// one is begun when posted() holds.
+// One rank's side of a plan, which may be begun before its end is waited for: what a relay passes
+// on goes on as it comes. Plans that are under way at once have channels of their own.
 class ReallocationRun {
  public:
   // As reallocate(). REQUIRES: what is referred to outlives the object.
   ReallocationRun(const std::vector<Message>& messages, const ElementStore* from, ElementStore* to,
                   Communicator& group, const ReallocateOptions& options);
 
-  // Copies what stays on this rank, then begins messages until one has to wait: a relay for what it
-  // passes on, or for room to stage. From here to finish() what is sent must not change and what is
-  // received must not be read.
+  // Copies what stays on this rank, then begins messages. Where one has to wait, a relay for what
+  // it passes on or for room to stage, a thread begins it and those behind it in time. From here to
+  // finish() what is sent must not change and what is received must not be read.
   Status start(const std::vector<MessagePart>& kept);
-  // Whether all messages have begun.
-  bool posted() const { return left_.empty(); }
-  // Begins the others and waits for all. kDeadline, kUnavailable: a message failed; kDataLoss names
+  // Waits for all. kDeadline, kUnavailable: a message failed; kDataLoss names
   // what is not on this rank as it was sent, and who sent it.
   Status finish();
 
+  // REQUIRES, here and below: finish() has returned.
   const ReallocateReport& report() const { return report_; }
+  // What the thread has begun, of which watches of the rank's own know nothing.
+  TransferCounts begun_beside() const { return thread_ ? thread_->begun() : TransferCounts(); }
 
  private:
   // What of a message travels together.
@@ -76,6 +79,8 @@ class ReallocationRun {
   const ElementStore& store_of(const Message& message) const;
   bool must_wait(const Transfer& next) const;
   Status make_way(const Transfer& next);
+  Status begin_left();
+  Status wait(Pending& pending);
   void begin(Transfer transfer);
   bool arrivals_left() const;
   Status finish_first();
@@ -94,6 +99,8 @@ class ReallocationRun {
   std::vector<MessagePart> kept_;
   int64_t staged_bytes_ = 0;
   ReallocateReport report_;
+  MessageThread* in_ = nullptr;  // the thread, while it works: the members above are its own
+  std::unique_ptr<MessageThread> thread_;  // last: it ends before they go
 };
 
 // What a reallocation that compares hashes sends and receives beside the listed messages.

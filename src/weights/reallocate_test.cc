@@ -198,7 +198,7 @@ class FaultyStore : public FlatStore {
 // Weights of one half of the ranks for the other, so many of them on each rank at a time.
 struct HalfToHalf {
   HalfToHalf(World& world, int64_t staging_bytes, int32_t tp_after, bool compare = false,
-             bool faulty = false) {
+             bool faulty = false, int32_t channel = 3) {
     const DeviceId self{static_cast<int32_t>(world.global_rank())};
     Strategy two, after;
     two.tp = 2;
@@ -221,7 +221,7 @@ struct HalfToHalf {
     const bool sends = self.value < 2;
     work = std::make_unique<ReallocationRun>(
         messages, sends ? store.get() : nullptr, sends ? nullptr : store.get(), **world.everyone(),
-        ReallocateOptions{.channel = 3, .staging_bytes = staging_bytes, .compare = compare});
+        ReallocateOptions{.channel = channel, .staging_bytes = staging_bytes, .compare = compare});
   }
 
   const std::vector<TensorKind> kinds = tensor_kinds(size_of("qwen2"), false);
@@ -230,22 +230,17 @@ struct HalfToHalf {
   std::unique_ptr<ReallocationRun> work;
 };
 
-// What has begun passes while the ranks do other things together, and several plans at once; where
-// there is no room for it, the rest goes when its end is waited for.
+// What has begun passes while the ranks do other things together, and several plans at once: also
+// what waits for room to stage, or for what it passes on.
 RANK_TEST(Reallocate, PassesBesideWhatRanksDo, 4) {
   Communicator& all = **world.everyone();
   for (const int64_t staging_bytes : {int64_t{1} << 30, int64_t{1}}) {
-    HalfToHalf first(world, staging_bytes, 1), second(world, staging_bytes, 2);
+    HalfToHalf first(world, staging_bytes, 1),
+        second(world, staging_bytes, 2, false, false, /*channel=*/4);
     ASSERT_EQ(first.work->start({}).message(), "");
-    if (world.global_rank() < 2) {  // others may have to pass on what has yet to arrive
-      EXPECT_TRUE(staging_bytes == 1 || first.work->posted());
-    }
-    if (first.work->posted()) {
-      ASSERT_EQ(second.work->start({}).message(), "");
-    }
+    ASSERT_EQ(second.work->start({}).message(), "");
     ASSERT_EQ(all.barrier("beside it").message(), "");
     ASSERT_EQ(first.work->finish().message(), "");
-    EXPECT_TRUE(first.work->posted());
     ASSERT_EQ(second.work->finish().message(), "");
     for (const HalfToHalf* each : {&first, &second})
       each->store->each(
@@ -253,6 +248,63 @@ RANK_TEST(Reallocate, PassesBesideWhatRanksDo, 4) {
             EXPECT_TRUE(at::equal(got, values_of(kind, layer, elements))) << kind << " " << layer;
           });
   }
+}
+
+// A rank that passes on what it gets does so before it waits for the end: the rank behind it has
+// all when that rank waits for nothing yet.
+RANK_TEST(Reallocate, RelaysGoOnWhileTheirRankDoesOtherThings, 3) {
+  const int64_t rank = world.global_rank();
+  const std::vector<TensorKind> kinds = tensor_kinds(size_of("qwen2"), false);
+  const auto held = [&](int device) {
+    return held_parts(kinds, kLayers, param_layout({{DeviceId{device}}}, Strategy()), 0);
+  };
+  std::vector<Message> chain(2);
+  chain[0].from = DeviceId{0}, chain[0].to = DeviceId{1}, chain[0].parts = held(0);
+  chain[1] = chain[0];
+  chain[1].from = DeviceId{1}, chain[1].to = DeviceId{2}, chain[1].slot = 1, chain[1].depth = 1;
+  FlatStore store(kinds, kLayers, param_layout({{DeviceId{static_cast<int>(rank)}}}, Strategy()), 0,
+                  at::kInt);
+  if (rank == 0)
+    store.each([](int32_t kind, int64_t layer, const Interval& elements, const at::Tensor& to) {
+      to.copy_(values_of(kind, layer, elements));
+    });
+  Communicator& all = **world.everyone();
+  TransferCounts sent;
+  const TransferWatch watch(&sent);
+  ReallocationRun run(chain, rank == 0 ? &store : nullptr, rank == 0 ? nullptr : &store, all,
+                      {.channel = 3});
+  ASSERT_EQ(run.start({}).message(), "");
+  if (rank != 1) ASSERT_EQ(run.finish().message(), "");
+  ASSERT_EQ(all.barrier("the last rank has all").message(), "");
+  if (rank == 1) ASSERT_EQ(run.finish().message(), "");
+  store.each([](int32_t kind, int64_t layer, const Interval& elements, const at::Tensor& got) {
+    EXPECT_TRUE(at::equal(got, values_of(kind, layer, elements))) << kind << " " << layer;
+  });
+  const TransferCounts beside = run.begun_beside();
+  EXPECT_EQ(beside.empty(), rank != 1);
+  for (const auto& [kind, count] : beside) {
+    EXPECT_EQ(kind.transfer, Transfer::kSend);
+    EXPECT_EQ(sent.count(kind), 0u) << "counted by whoever watches the rank's own thread";
+  }
+}
+
+// A run that nobody waits for ends, whatever its thread waits for.
+RANK_TEST(Reallocate, EndsWithoutWhatHasNotCome, 2) {
+  const std::vector<TensorKind> kinds = tensor_kinds(size_of("qwen2"), false);
+  const ParamLayout own =
+      param_layout({{DeviceId{static_cast<int>(world.global_rank())}}}, Strategy());
+  Message comes;
+  comes.from = DeviceId{1}, comes.to = DeviceId{0};
+  comes.parts = held_parts(kinds, kLayers, own, 0);
+  Message on = comes;
+  on.from = DeviceId{0}, on.to = DeviceId{1}, on.slot = 1, on.depth = 1;
+  if (world.global_rank() == 0) {
+    FlatStore store(kinds, kLayers, own, 0, at::kInt);
+    const std::vector<Message> messages = {comes, on};
+    ReallocationRun run(messages, nullptr, &store, **world.everyone(), {.channel = 3});
+    ASSERT_EQ(run.start({}).message(), "");
+  }
+  ASSERT_EQ((*world.everyone())->barrier("it has ended").message(), "");
 }
 
 // Where hashes are compared the rank that has other numbers than were sent names them and who sent
