@@ -127,13 +127,11 @@ void visit(V& v, RolloutConfig& o) {
     "prompts in flight, as a multiple of prompts_per_step: a step generates until that many of "
     "them have all their responses, and the next one goes on with the others (docs/staleness.md); "
     "1 = a step waits for all",
-    between(1, 2),
-    key::not_priced("a step is priced as if it waited for all of its responses; 'braid simulate' "
-                    "says beside it what carrying them gains"));
+    between(1, 2), key::priced);
   v("carried_steps", o.carried_steps,
     "in_flight: steps that the oldest token of a response may be older than the weights that learn "
     "from it; a step waits for what would become older",
-    counted(1, kMostCount), key::read_if(ReadIf::kCarried));
+    counted(1, kMostCount), key::priced, key::read_if(ReadIf::kCarried));
   v("record", o.record, "write rollouts.jsonl", key::beside_the_step, key::free_on_resume);
   v("replay", o.replay, "train on a recorded file instead of generating",
     key::not_priced("a step that generates is planned"), key::file);

@@ -63,6 +63,19 @@ RANK_TEST(Emulate, OneLayoutForAll, 2) {
                emulated(world, uniform_plan(problem, 2, 1, 1), problem, {.time_scale = kFast}));
 }
 
+// A generation that ends when it has enough, and leaves the others to the next step.
+RANK_TEST(Emulate, SamplesAreLeftToTheNextStep, 2) {
+  PlanningProblem problem = rl_problem("grpo", 2);
+  problem.workload.response = {LengthDistribution::Kind::kLognormal, 128, 1, 1024, {}};
+  const ExecutionPlan plan = uniform_plan(problem, 2, 1, 1);
+  const Emulation waits = emulated(world, plan, problem, {.time_scale = kFast});
+  problem.graph = *carried_over(problem.graph, 1);
+  problem.workload.prompts_in_flight = 48;
+  const Emulation carries = emulated(world, plan, problem, {.time_scale = kFast});
+  expect_alike(world, carries);
+  EXPECT_LT(carries.emulated.step_s, waits.emulated.step_s);
+}
+
 // Weights move between layouts, activations between stages.
 RANK_TEST(Emulate, WeightsAndStages, 4) {
   const PlanningProblem problem = rl_problem("grpo", 4);

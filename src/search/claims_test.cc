@@ -66,6 +66,16 @@ std::vector<NamedProblem> tight_problems() {
                                                .samples = 4})}};
 }
 
+// Steps that leave long responses to the next (rollout.in_flight).
+NamedProblem carrying_problem() {
+  PlanningProblem problem =
+      make_test_problem({.algorithm = "grpo", .devices = 4, .prompts = 32, .samples = 4});
+  problem.graph = *carried_over(problem.graph, 1);
+  problem.workload.prompts_in_flight = 48;
+  problem.workload.response = {LengthDistribution::Kind::kLognormal, 384, 1, 4096, {}};
+  return {"grpo 7b, 4 a100-80g, in flight", problem};
+}
+
 std::vector<int64_t> unit_budgets() {
   return full_tier() ? std::vector<int64_t>{1, 4, 16, 40, 128, 300}
                      : std::vector<int64_t>{1, 3, 18};
@@ -151,6 +161,8 @@ TEST(PlanClaims, NoLegalEditIsBelowTheBound) {
   int compared = 0;
   if (!full_tier()) compared = expect_no_edit_below(problems[3], 40, committed_calibration());
   if (!full_tier()) compared += expect_no_edit_below(problems[3], 40, own);
+  compared +=
+      expect_no_edit_below(carrying_problem(), full_tier() ? 500 : 40, committed_calibration());
   for (size_t i = 2; i < problems.size() && full_tier(); ++i)
     compared += expect_no_edit_below(problems[i], 500, committed_calibration());
   for (const size_t i : {3, 8})

@@ -118,6 +118,24 @@ TEST(PlanMemory, WhatLivesOnTheHostIsWhatThePlanSays) {
       }
 }
 
+// The first step begins with the caches of all prompts in flight.
+TEST(PlanMemory, PromptsInFlightHaveCaches) {
+  PlanningProblem problem = qwen("grpo");
+  problem.workload.prompts = 4096, problem.workload.minibatches = 64;
+  problem.workload.response = {LengthDistribution::Kind::kLognormal, 384, 0.5, 1536, {}};
+  ExecutionPlan plan = sharded_plan(problem);
+  for (CallPlan& call : plan.calls)
+    if (call.call == "generate") call.strategy.max_concurrent = 1024;
+  const Peaks waits = peaks_of(problem, plan);
+  problem.graph = *carried_over(problem.graph, 1);
+  problem.workload.prompts_in_flight = 8192;
+  const Peaks carries = peaks_of(problem, plan);
+  EXPECT_NEAR(carries.evaluated / carries.simulated, 1, 0.02);
+  const double prompts = kv_bytes_per_token(problem.models.at("actor").spec, 2) *
+                         mean_tokens(problem.workload.prompt) * (8192 - 4096) / 8;
+  EXPECT_GT(carries.evaluated - waits.evaluated, prompts);
+}
+
 TEST(PlanMemory, WeightsAloneOnTheHostKeepTheOptimizerOnTheDevices) {
   const PlanningProblem problem = qwen("grpo");
   const auto pricer = CallPricer::make(problem, committed_calibration());

@@ -31,6 +31,18 @@ std::vector<int64_t> micro_batch_counts(int64_t each) {
   return counts;
 }
 
+// Each replica keeps whole groups, of what a step takes and of what it leaves to the next one.
+bool carried_divide(const Call& call, const Workload& work, int64_t dp) {
+  return call.carried_steps == 0 || (work.prompts % dp == 0 && work.prompts_in_flight % dp == 0);
+}
+
+// Sequences that a generation has at once at most.
+int64_t samples_at_once(const PlanningProblem& problem, const Call& call) {
+  const Workload& work = problem.workload;
+  const int64_t samples = call_samples(problem, call);
+  return call.carried_steps == 0 ? samples : samples / work.prompts * work.prompts_in_flight;
+}
+
 void add_generate(const View& view, const Strategy& base, std::vector<Strategy>* out) {
   if (base.dp > view.samples) return;
   const int64_t each = (view.samples + base.dp - 1) / base.dp;
@@ -94,8 +106,11 @@ void add_train(const View& view, const Strategy& base, std::vector<Strategy>* ou
 std::vector<Strategy> strategies_of(const PlanningProblem& problem, const Call& call, int devices,
                                     int per_node) {
   const bool trains = call.kind == CallKind::kTrainStep;
+  const bool generates = call.kind == CallKind::kGenerate;
   const View view{call, model_of(problem, call.role).spec,
-                  trains ? minibatch_samples(problem) : call_samples(problem, call)};
+                  trains      ? minibatch_samples(problem)
+                  : generates ? samples_at_once(problem, call)
+                              : call_samples(problem, call)};
   std::vector<Strategy> out;
   for (const int64_t tp : divisors(std::min(devices, per_node))) {
     if (devices % tp != 0 || !heads_divide(view.model, tp)) continue;
@@ -106,8 +121,8 @@ std::vector<Strategy> strategies_of(const PlanningProblem& problem, const Call& 
       base.pp = static_cast<int>(pp);
       base.dp = static_cast<int>(devices / tp / pp);
       base.sequence_parallel = tp > 1;
-      if (call.kind == CallKind::kGenerate) {
-        add_generate(view, base, &out);
+      if (generates) {
+        if (carried_divide(call, problem.workload, base.dp)) add_generate(view, base, &out);
       } else if (trains) {
         add_train(view, base, &out);
       } else {

@@ -132,7 +132,7 @@ std::vector<BatchRequest> run_batches_until_enough(
   std::vector<BatchRequest> progress = requests;
   int64_t unfinished = scheduler.sequences();
   while (!scheduler.drained()) {
-    const BatchRound round = run_next(scheduler, /*in_a_row=*/false);
+    const BatchRound round = run_next(scheduler, /*in_a_row=*/true);
     visit(round);
     if (round.unfinished == unfinished) continue;
     unfinished = round.unfinished;

@@ -57,8 +57,8 @@ std::vector<BatchRequest> run_batches_until(const std::vector<BatchRequest>& req
                                             const BatchOptions& options, int64_t rounds,
                                             const std::function<void(const BatchRound&)>& visit);
 
-// The same until `enough` says so, which is asked when requests have finished, or all have. Returns
-// how far each is then, without its cache.
+// As run_batches(), until `enough` says so, which is asked when requests have finished, or all
+// have. Returns how far each is then, without its cache.
 using Enough = std::function<bool(const std::vector<BatchRequest>& progress)>;
 std::vector<BatchRequest> run_batches_until_enough(
     const std::vector<BatchRequest>& requests, const BatchOptions& options, const Enough& enough,

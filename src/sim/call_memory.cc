@@ -65,9 +65,7 @@ double CallMeter::pass_bytes(const Call& call, const CallCost& cost, int stage) 
 
 double CallMeter::cache_bytes(const Call& call, const CallCost& cost, CallTimer& timer) const {
   const Strategy& s = cost.strategy();
-  int64_t pages = reserved_pages(*problem_, s);
-  for (const CallTimer::Rounds& replica : timer.rounds(s, call_samples(*problem_, call)))
-    for (const RoundGroup& group : replica) pages = std::max(pages, group.pages);
+  const int64_t pages = std::max(reserved_pages(*problem_, s), timer.rounds(call, s).pages);
   double bytes = static_cast<double>(pages * kPageTokens) * cost.cache_bytes_per_token();
   // The allocator's reserve, which capacities of the evaluator leave out, is not on a pool.
   if (problem_->reserves_cache) bytes /= std::sqrt(cost.device().efficiency.mem_reserve_factor);

@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <cmath>
 
+#include "sim/carried_steps.h"
+
 namespace braid::inline sim {
 namespace {
 
@@ -214,16 +216,15 @@ class TrainTimes {
   std::vector<double> reduce_s_, update_s_;  // by stage
 };
 
-std::vector<RoundGroup> group_rounds(const std::vector<BatchRequest>& requests,
-                                     const BatchOptions& options) {
+std::vector<RoundGroup> group_rounds(const std::vector<BatchRound>& rounds) {
   std::map<int64_t, RoundGroup> groups;
   int64_t before = 0;
-  run_batches(requests, options, [&](const BatchRound& round) {
+  for (const BatchRound& round : rounds) {
     RoundGroup& group = groups[round.decoding];
     group.add(round);
     group.agreements += agreements_in(before, round.rounds, round.due);
     before += round.rounds;
-  });
+  }
   std::vector<RoundGroup> out;
   for (const auto& [decoding, group] : groups) out.push_back(group);
   return out;
@@ -236,29 +237,66 @@ bool ends_together(const CallCost& cost) {
 
 }  // namespace
 
-const std::vector<CallTimer::Rounds>& CallTimer::rounds(const Strategy& strategy, int64_t samples) {
-  const RoundsKey key{strategy.dp, strategy.max_concurrent, strategy.kv_budget_tokens, samples};
+const CallTimer::Generation& CallTimer::rounds(const Call& call, const Strategy& strategy) {
+  const RoundsKey key{strategy.dp, strategy.max_concurrent, strategy.kv_budget_tokens,
+                      call_samples(*problem_, call), call.carried_steps};
   const auto found = rounds_.find(key);
   if (found != rounds_.end()) return found->second;
+  Generation out;
+  if (call.carried_steps > 0) {
+    out = carried_rounds(call, strategy);
+  } else {
+    out.steps = {waiting_rounds(call, strategy)};
+    for (const Rounds& replica : out.steps.front())
+      for (const RoundGroup& group : replica) out.pages = std::max(out.pages, group.pages);
+  }
+  return rounds_.emplace(key, std::move(out)).first->second;
+}
+
+CallTimer::Generation CallTimer::carried_rounds(const Call& call, const Strategy& strategy) const {
+  const BatchOptions engine = batch_options(*problem_, strategy, SimOptions());
+  Generation out;
+  for (int replica = 0; replica < strategy.dp; ++replica) {
+    const CarriedSteps steps = carrying_steps(*problem_, call, strategy, replica, lengths_, engine);
+    out.pages = std::max(out.pages, steps.fullest().pages());
+    out.steps.resize(steps.usual.size());
+    for (size_t step = 0; step < steps.usual.size(); ++step)
+      out.steps[step].push_back(group_rounds(steps.usual[step].rounds));
+  }
+  return out;
+}
+
+std::vector<CallTimer::Rounds> CallTimer::waiting_rounds(const Call& call,
+                                                         const Strategy& strategy) const {
+  const BatchOptions engine = batch_options(*problem_, strategy, SimOptions());
+  const int64_t samples = call_samples(*problem_, call);
   std::vector<Rounds> replicas;
   std::vector<BatchRequest> before;
   for (const SampleRows& rows : partition_requests(samples, strategy)) {
     auto requests = requests_of(*problem_, lengths_, samples, rows);
     if (requests.empty() || same_work(requests, before)) continue;
-    replicas.push_back(group_rounds(requests, batch_options(*problem_, strategy, SimOptions())));
+    std::vector<BatchRound> rounds;
+    run_batches(requests, engine, [&](const BatchRound& round) { rounds.push_back(round); });
+    replicas.push_back(group_rounds(rounds));
     before = std::move(requests);
   }
-  return rounds_.emplace(key, std::move(replicas)).first->second;
+  return replicas;
 }
 
 CallTime CallTimer::generate_time(const Call& call, const CallCost& cost) {
   CallTime out;
   out.joint = true;
-  for (const Rounds& replica : rounds(cost.strategy(), call_samples(*problem_, call))) {
-    double seconds = 0;
-    for (const RoundGroup& group : replica)
-      seconds += cost.rounds_s(group) + static_cast<double>(group.agreements) * cost.agreements_s();
-    out.total_s = std::max(out.total_s, seconds);
+  const auto& steps = rounds(call, cost.strategy()).steps;
+  for (const std::vector<Rounds>& step : steps) {
+    double longest_s = 0;
+    for (const Rounds& replica : step) {
+      double seconds = 0;
+      for (const RoundGroup& group : replica)
+        seconds +=
+            cost.rounds_s(group) + static_cast<double>(group.agreements) * cost.agreements_s();
+      longest_s = std::max(longest_s, seconds);
+    }
+    out.total_s += longest_s / static_cast<double>(steps.size());
   }
   out.stages.assign(cost.strategy().pp, {0, out.total_s, out.total_s});
   return out;

@@ -36,24 +36,31 @@ class CallTimer {
   // REQUIRES: the plan of the call is valid; `cost` is CallCost::make(call, plan, ...).
   CallTime time(const Call& call, const CallPlan& plan, const CallCost& cost);
 
-  // Scheduling rounds by replica, replicas with the same requests once.
+  // Scheduling rounds of a generation: one step, or several that differ where it leaves samples to
+  // the next (sim/carried_steps.h), whose mean counts.
   using Rounds = std::vector<RoundGroup>;
-  const std::vector<Rounds>& rounds(const Strategy& strategy, int64_t samples);
+  struct Generation {
+    std::vector<std::vector<Rounds>> steps;  // by replica, those with the same requests once
+    int64_t pages = 0;                       // that the cache of a replica has at most
+  };
+  const Generation& rounds(const Call& call, const Strategy& strategy);
 
  private:
+  std::vector<Rounds> waiting_rounds(const Call& call, const Strategy& strategy) const;
+  Generation carried_rounds(const Call& call, const Strategy& strategy) const;
   CallTime generate_time(const Call& call, const CallCost& cost);
   CallTime infer_time(const Call& call, const CallPlan& plan, const CallCost& cost);
   CallTime train_time(const Call& call, const CallPlan& plan, const CallCost& cost);
 
   struct RoundsKey {
     int dp = 1;
-    int64_t max_concurrent = 0, kv_budget_tokens = 0, samples = 0;
+    int64_t max_concurrent = 0, kv_budget_tokens = 0, samples = 0, carried_steps = 0;
     friend auto operator<=>(const RoundsKey&, const RoundsKey&) = default;
   };
   const PlanningProblem* problem_;
   SampleLengths lengths_;
   WorkCuts cuts_;
-  std::map<RoundsKey, std::vector<Rounds>> rounds_;
+  std::map<RoundsKey, Generation> rounds_;
 };
 
 }  // namespace braid::inline sim

@@ -100,6 +100,21 @@ TEST(CallTime, EqualsTheCallInASimulatedStep) {
   }
 }
 
+// A generation that leaves samples to the next step ends when it has enough, in both.
+TEST(CallTime, OfAGenerationThatLeavesSamplesIsThatOfAUsualStep) {
+  PlanningProblem waits =
+      make_test_problem({.algorithm = "grpo", .actor = "llama3.2-1b", .prompts = 32, .samples = 4});
+  waits.workload.response = {LengthDistribution::Kind::kLognormal, 384, 1, 4096, {}};
+  PlanningProblem carries = waits;
+  carries.graph = *carried_over(carries.graph, 1);
+  carries.workload.prompts_in_flight = 48;
+  for (const size_t generation : {size_t{0}, size_t{1}}) {
+    const Variant variant = variants()[generation];
+    expect_equal_times(carries, variant);
+    EXPECT_LT(alone_s(carries, variant), 0.9 * alone_s(waits, variant));
+  }
+}
+
 // Every pass over the samples takes its optimizer steps, whether mini-batches come again or not.
 TEST(CallTime, EpochsCountTheirOptimizerSteps) {
   for (const int64_t minibatches : {1, 2}) {

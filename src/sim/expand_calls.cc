@@ -363,24 +363,23 @@ void StepSimulation::expand_generate(CallId id, SamplePart part) {
   ReplicaRounds run;
   for (int dp_rank = 0; dp_rank < call.strategy.dp; ++dp_rank) {
     ReplicaRequests work = prices_.replica_requests(id, dp_rank, part);
-    if (dp_rank == 0 || part != SamplePart::kAll || work.budget_tokens != run.budget_tokens ||
-        !same_work(work.requests, run.work))
-      run = run_rounds(id, std::move(work));
+    const bool same = dp_rank > 0 && part == SamplePart::kAll && work.most_rounds < 0 &&
+                      work.budget_tokens == run.budget_tokens && same_work(work.requests, run.work);
+    if (!same) run = run_rounds(id, std::move(work));
     expand_replica(id, dp_rank, run, part);
   }
 }
 
 StepSimulation::ReplicaRounds StepSimulation::run_rounds(CallId id, ReplicaRequests work) const {
-  ReplicaRounds run{std::move(work.requests), work.budget_tokens};
+  ReplicaRounds run;
   const int64_t reserved = reserved_pages(problem_, prices_.cost(id).strategy());
   run.rounds = prices_.run_rounds(
-      id, run.work, run.budget_tokens,
-      [&](const BatchRound& round, double seconds, double agreement_s) {
+      id, work, [&](const BatchRound& round, double seconds, double agreement_s) {
         run.curve.push_back({run.seconds, std::max(reserved, round.pages)});
         run.seconds += seconds + agreement_s;
         run.agreement_s += agreement_s;
-      },
-      work.most_rounds);
+      });
+  run.work = std::move(work.requests), run.budget_tokens = work.budget_tokens;
   return run;
 }
 

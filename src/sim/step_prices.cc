@@ -1,9 +1,11 @@
 #include "sim/step_prices.h"
 
 #include <algorithm>
+#include <numeric>
 
 #include "pricing/rl_engine.h"
 #include "program/residency.h"
+#include "sim/carried_steps.h"
 #include "sim/predicted_lengths.h"
 #include "sim/work_cuts.h"
 
@@ -79,6 +81,8 @@ Status StepPrices::prepare() {
   }
   add_base_memory();
   partition_generations();
+  for (size_t i = 0; i < calls; ++i)
+    if (program_.graph.calls[i].carried_steps > 0) take_carried(CallId{static_cast<int32_t>(i)});
   if (program_.scoring.is_on()) take_hand_over();
   partition_calls();
   exchanges_ = price_exchanges(
@@ -121,6 +125,36 @@ BatchOptions StepPrices::engine_options(CallId generate) const {
   BatchOptions out = batch_options(problem_, cost(generate).strategy(), options_);
   out.longest_first = program_.predicts_lengths;
   return out;
+}
+
+// Replicas that end before others wait for them, so their pace has the mean of what all take.
+void StepPrices::take_carried(CallId id) {
+  const CallPlacement& where = program_.calls[id.value];
+  const CallCost& cost = this->cost(id);
+  SampleRows rows(lengths_.prompt.size());
+  std::iota(rows.begin(), rows.end(), 0);
+  const auto any = requests_of(problem_, lengths_, std::ssize(rows), rows);
+  std::vector<std::vector<double>> seconds;
+  std::vector<ReplicaRequests>& replicas = carried_[id];
+  double longest_s = 0;
+  for (int replica = 0; replica < where.strategy.dp; ++replica) {
+    BatchOptions engine = engine_options(id);
+    engine.kv_budget_tokens = cache_budget(id, replica, any);
+    const CarriedSteps steps = carrying_steps(problem_, program_.graph.calls[id.value],
+                                              where.strategy, replica, lengths_, engine);
+    std::vector<double>& of_replica = seconds.emplace_back();
+    for (const CarriedStep& step : steps.usual)
+      of_replica.push_back(rounds_seconds(cost, step.rounds));
+    const CarriedStep& shown = steps.fullest();
+    const double mean_s = mean_seconds({of_replica});
+    longest_s = std::max(longest_s, mean_s);
+    int64_t rounds = 0;
+    for (const BatchRound& round : shown.rounds) rounds += round.rounds;
+    replicas.push_back({shown.requests, engine.kv_budget_tokens, rounds,
+                        mean_s / rounds_seconds(cost, shown.rounds)});
+  }
+  const double all_s = mean_seconds(seconds);
+  for (ReplicaRequests& replica : replicas) replica.pace *= all_s / longest_s;
 }
 
 // How the generation's replicas are when it is handed over.
@@ -316,23 +350,22 @@ std::vector<BatchRequest> StepPrices::requests(CallId call, int dp_rank, SampleP
 }
 
 int64_t StepPrices::run_rounds(
-    CallId call, const std::vector<BatchRequest>& requests, int64_t budget_tokens,
-    const std::function<void(const BatchRound&, double seconds, double agreement_s)>& visit,
-    int64_t most) const {
+    CallId call, const ReplicaRequests& work,
+    const std::function<void(const BatchRound&, double seconds, double agreement_s)>& visit) const {
   const CallCost& cost = this->cost(call);
   BatchOptions options = engine_options(call);
-  options.kv_budget_tokens = budget_tokens;
-  const double agreement_s = cost.agreements_s();
+  options.kv_budget_tokens = work.budget_tokens;
+  const double agreement_s = work.pace * cost.agreements_s();
   int64_t before = 0;
   const auto priced = [&](const BatchRound& round) {
     const auto agreements = static_cast<double>(agreements_in(before, round.rounds, round.due));
-    double seconds = cost.rounds_s(round);
-    if (most >= 0) seconds += tallies_s(call, round, before, seconds);
+    double seconds = work.pace * cost.rounds_s(round);
+    if (handed_ && work.most_rounds >= 0) seconds += tallies_s(call, round, before, seconds);
     before += round.rounds;
     visit(round, seconds, agreements * agreement_s);
   };
-  if (most < 0) return run_batches(requests, options, priced);
-  run_batches_until(requests, options, most, priced);
+  if (work.most_rounds < 0) return run_batches(work.requests, options, priced);
+  run_batches_until(work.requests, options, work.most_rounds, priced);
   return before;
 }
 

@@ -19,11 +19,13 @@
 
 namespace braid::inline sim {
 
-// Requests of a replica, the tokens that its cache has, and rounds to make at most (-1: all).
+// Requests of a replica, the tokens that its cache has, rounds to make at most (-1: all), and how
+// many times as long these take.
 struct ReplicaRequests {
   std::vector<BatchRequest> requests;
   int64_t budget_tokens = 0;
   int64_t most_rounds = -1;
+  double pace = 1;
 };
 
 class StepPrices {
@@ -71,14 +73,15 @@ class StepPrices {
                                      SamplePart part = SamplePart::kAll) const;
   int64_t cache_budget(CallId call, int dp_rank, const std::vector<BatchRequest>& requests) const;
   // What a replica of a generation call does in a part of it, for run_rounds(). The cache of a
-  // later part stays what it was at the begin; an earlier one ends when it is handed over.
+  // later part stays what it was at the begin; an earlier one ends when it is handed over. Where a
+  // generation leaves samples to the next step (sim/carried_steps.h), the requests and rounds of
+  // the step with the fullest cache, at such a pace that they take the mean of all steps.
   ReplicaRequests replica_requests(CallId call, int dp_rank, SamplePart part) const;
-  // Calls `visit` for all rounds with their seconds and those of the agreements after them, until
-  // so many are made (-1: all), with counts of what is left between them; returns their number.
-  int64_t run_rounds(
-      CallId call, const std::vector<BatchRequest>& requests, int64_t budget_tokens,
-      const std::function<void(const BatchRound&, double seconds, double agreement_s)>& visit,
-      int64_t most = -1) const;
+  // Calls `visit` for the rounds with their seconds and those of the agreements after them, with
+  // counts of what is left between them where it is handed over; returns their number.
+  int64_t run_rounds(CallId call, const ReplicaRequests& work,
+                     const std::function<void(const BatchRound&, double seconds,
+                                              double agreement_s)>& visit) const;
 
   // Rows of the step's samples, [rank]: those whose results of a call, or a part of its samples, a
   // rank has, and those that it needs of what the call reads.
@@ -131,6 +134,7 @@ class StepPrices {
   const MemoryUse& base_memory(DeviceId device) const { return base_[device.value]; }
 
  private:
+  void take_carried(CallId call);
   const CallCost& home_cost(const RoleId& role) const;
   bool borrows_memory(const WeightCopy& copy) const;
   bool lives_on_host(const RoleState& state) const;
@@ -160,6 +164,7 @@ class StepPrices {
   std::vector<int64_t> predicted_;              // by sample; empty: nothing is
   std::map<CallId, PartitionParts> parts_;      // of those that run in parts
   std::optional<PricedHandOver> handed_;
+  std::map<CallId, std::vector<ReplicaRequests>> carried_;   // of a generation that leaves samples
   std::map<SamplePart, std::vector<SampleRows>> generated_;  // of a generation that is handed over
   std::vector<std::vector<ExchangePrice>> exchanges_;        // [entry][rank]
   std::vector<Efficiency> efficiencies_;                     // by device

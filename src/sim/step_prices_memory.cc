@@ -204,6 +204,8 @@ int64_t StepPrices::cache_budget(CallId id, int dp_rank,
 }
 
 ReplicaRequests StepPrices::replica_requests(CallId call, int dp_rank, SamplePart part) const {
+  if (const auto found = carried_.find(call); found != carried_.end())
+    return found->second[dp_rank];
   ReplicaRequests out;
   out.requests = requests(call, dp_rank, part);
   out.budget_tokens = cache_budget(call, dp_rank, out.requests);
