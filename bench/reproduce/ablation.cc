@@ -6,6 +6,7 @@
 
 #include "base/rng.h"
 #include "base/text.h"
+#include "search/judge.h"
 #include "search/simulate.h"
 
 namespace braid::reproduce {
@@ -32,7 +33,9 @@ class Ablation {
         pricer_(pricer),
         calibration_(calibration),
         budget_(budget),
-        clock_(clock) {}
+        clock_(clock) {
+    budget_.judge = remembering(simulator_judge(problem, calibration));
+  }
 
   Result<AblationResult> run() {
     for (const Restriction& restriction : steps_of_space(problem_)) {
@@ -84,7 +87,7 @@ class Ablation {
   const PlanningProblem& problem_;
   const CallPricer& pricer_;
   const Calibration& calibration_;
-  const SearchBudget& budget_;
+  SearchBudget budget_;
   const Clock& clock_;
   AblationResult out_;
 };

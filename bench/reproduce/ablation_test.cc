@@ -14,7 +14,7 @@ namespace {
 
 using ::testing::HasSubstr;
 
-constexpr SearchBudget kSmall = {.units = 2, .judged = 6, .threads = 2};
+const SearchBudget kSmall = {.units = 2, .judged = 6, .threads = 2};
 
 // Few samples of a small model on one node.
 PlanningProblem small_problem(const std::string& algorithm) {

@@ -273,6 +273,7 @@ Result<WholeFound> optimum(const PlanningProblem& problem, const CallPricer& pri
     options.parts = restriction.parts;
     options.fusion.units = options.fusion.fused = 2;
     options.fusion.trial_units = 1;
+    options.judge = budget.judge;
     auto found = search_whole(problem, pricer, calibration, options);
     if (found.status().code() == Code::kInfeasible) continue;
     BRAID_TRY(found.status());

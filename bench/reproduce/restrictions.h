@@ -52,6 +52,7 @@ Result<ExecutionPlan> published_plan(const std::string& system, const PlanningPr
 struct SearchBudget {
   int64_t units = 2, judged = 6;
   int threads = 1;
+  Judge judge = {};  // that several searches share; empty: each has its own
 };
 // The best plan that is found in the space. Of several alternatives the two that are best by the
 // evaluator are judged, each under the whole budget. kInfeasible: none fits.

@@ -8,6 +8,7 @@
 
 #include "base/text.h"
 #include "plan/validate.h"
+#include "program/compile_to_price.h"
 #include "program/exchange.h"
 #include "program/expand.h"
 #include "program/fused.h"
@@ -22,10 +23,11 @@ namespace {
 
 class PlanCompiler {
  public:
-  // `only`: the rank whose list is compiled; none: all.
+  // `only`: the rank whose list is compiled; none: all. `messages` may be null.
   PlanCompiler(const ExecutionPlan& plan, const PlanningProblem& problem,
-               const std::vector<int32_t>& steps, std::optional<DeviceId> only)
-      : plan_(plan), problem_(problem), steps_(steps), only_(only) {
+               const std::vector<int32_t>& steps, std::optional<DeviceId> only,
+               const MessagesOf* messages)
+      : plan_(plan), problem_(problem), steps_(steps), only_(only), messages_(messages) {
     place_calls(plan, problem, &program_);
     program_.staleness = steps.empty() ? plan.staleness : 0;
     program_.predicts_lengths = steps.empty() && plan.fusion.predicted_lengths;
@@ -292,10 +294,15 @@ class PlanCompiler {
     const bool share = model.trainable.lora && !model.knows_tensors();
     options.bytes_per_parameter = precision_bytes(model.precision) *
                                   (share ? trainable_fraction(model.spec, model.trainable) : 1);
-    reallocate(id, {index,
-                    {},
-                    plan_reallocation(changed_kinds(problem_, copy.role), model.spec.layers,
-                                      home.layout, copy.layout, problem_.cluster, options)});
+    const auto plan = [&] {
+      return plan_reallocation(changed_kinds(problem_, copy.role), model.spec.layers, home.layout,
+                               copy.layout, problem_.cluster, options);
+    };
+    reallocate(
+        id,
+        {index,
+         {},
+         messages_ == nullptr ? plan() : (*messages_)(copy.role, home.layout, copy.layout, plan)});
   }
 
   // Who has a part of the copy, and who sends; where weights are slices, all who gather them.
@@ -611,6 +618,7 @@ class PlanCompiler {
   const PlanningProblem& problem_;
   const std::vector<int32_t>& steps_;
   const std::optional<DeviceId> only_;
+  const MessagesOf* const messages_;
   Program program_;
   std::vector<std::vector<CallId>> waits_;
   std::vector<std::vector<CallId>> shares_;      // [call]: whose shares stand before it
@@ -640,7 +648,8 @@ RunsApart apart_from_generation(const ExecutionPlan& plan, const PlanningProblem
 }
 
 Result<Program> compile_lists(const ExecutionPlan& plan, const PlanningProblem& problem,
-                              const std::vector<int32_t>& steps, std::optional<DeviceId> only) {
+                              const std::vector<int32_t>& steps, std::optional<DeviceId> only,
+                              const MessagesOf* messages = nullptr) {
   BRAID_CHECK(steps.empty() || steps.size() == problem.graph.calls.size(), "a step for every call");
   BRAID_TRY(verify(problem.graph));
   BRAID_TRY(validate(plan, problem));
@@ -649,9 +658,9 @@ Result<Program> compile_lists(const ExecutionPlan& plan, const PlanningProblem& 
     PlanningProblem ahead = problem;
     BRAID_ASSIGN(ahead.graph, generated_ahead(problem.graph, plan.staleness,
                                               apart_from_generation(plan, problem)));
-    return compile_lists(plan, ahead, steps, only);
+    return compile_lists(plan, ahead, steps, only, messages);
   }
-  PlanCompiler compiler(plan, problem, steps, only);
+  PlanCompiler compiler(plan, problem, steps, only, messages);
   if (plan.fusion.train_schedules) {
     std::vector<CallId> trains;
     for (size_t i = 0; i < problem.graph.calls.size(); ++i)
@@ -677,6 +686,11 @@ Result<Program> compile(const ExecutionPlan& plan, const PlanningProblem& proble
   BRAID_ASSIGN(Program program, compile_lists(plan, problem, steps, {}));
   BRAID_TRY(verify(program));
   return program;
+}
+
+Result<Program> compile_to_price(const ExecutionPlan& plan, const PlanningProblem& problem,
+                                 const MessagesOf& messages) {
+  return compile_lists(plan, problem, {}, {}, messages ? &messages : nullptr);
 }
 
 Result<Program> compile_rank(const ExecutionPlan& plan, const PlanningProblem& problem,

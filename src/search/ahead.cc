@@ -96,9 +96,10 @@ Result<std::optional<AheadProposal>> propose_ahead(const PlanningProblem& proble
                                                    const AheadOptions& options) {
   if (!generated_ahead(problem.graph, options.staleness).ok())
     return std::optional<AheadProposal>();
+  const Judge asked = options.judge ? options.judge : simulator_judge(problem, calibration);
   const Judge judge = [&](ExecutionPlan plan) {
     plan.staleness = options.staleness;
-    return simulate_plan(plan, problem, calibration, {});
+    return asked(plan);
   };
   AheadProposal out{options.staleness, step_s, {}, false};
   out.within = !options.space.meshes.empty();

@@ -21,6 +21,7 @@ struct AheadOptions {
   // Of each of these searches (SearchOptions).
   int64_t judged = SearchOptions().judged;
   bool polish = true;
+  Judge judge = {};                 // of plans with their staleness; empty: simulator_judge()
   std::function<bool()> stop = {};  // asked now and then; true: with what there is
 };
 

@@ -3,9 +3,6 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
-#include <map>
-#include <memory>
-#include <mutex>
 #include <utility>
 
 #include "plan/plan_text.h"
@@ -13,6 +10,7 @@
 #include "plan/validate.h"
 #include "pricing/efficiency.h"
 #include "search/edits.h"
+#include "search/judge.h"
 #include "search/test_search.h"
 
 namespace braid::inline search {
@@ -88,25 +86,6 @@ std::vector<size_t> problems_of_tier() {
   return out;
 }
 
-// A judge that asks `judge` about a plan once. Copies share what they know.
-Judge remembering(Judge judge) {
-  struct Known {
-    std::mutex mutex;
-    std::map<std::string, Result<Verdict>> verdicts;
-  };
-  return [judge = std::move(judge), known = std::make_shared<Known>()](const ExecutionPlan& plan) {
-    const std::string text = plan_to_yaml(plan);
-    {
-      const std::lock_guard lock(known->mutex);
-      const auto found = known->verdicts.find(text);
-      if (found != known->verdicts.end()) return found->second;
-    }
-    Result<Verdict> verdict = judge(plan);
-    const std::lock_guard lock(known->mutex);
-    return known->verdicts.emplace(text, std::move(verdict)).first->second;
-  };
-}
-
 class ALongerSearch : public testing::TestWithParam<size_t> {};
 
 TEST_P(ALongerSearch, AnswersNoWorse) {
@@ -145,6 +124,7 @@ int expect_no_edit_below(const NamedProblem& one, int edits, const Calibration& 
     EXPECT_TRUE(validate(edited, one.problem).ok());
     const Result<Verdict> verdict = judge(edited);
     if (!verdict.ok() || !verdict->fits) continue;
+    EXPECT_TRUE(compile(edited, one.problem).ok()) << "judges do not verify lists";
     EXPECT_GE(verdict->step_s, kProvenShare * bound_s) << one.name << "\n" << plan_to_yaml(edited);
     ++compared;
   }

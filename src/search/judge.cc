@@ -1,8 +1,11 @@
 #include "search/judge.h"
 
 #include <algorithm>
+#include <memory>
+#include <utility>
 
 #include "base/text.h"
+#include "optimize/shared_memo.h"
 #include "plan/executable.h"
 #include "plan/plan_text.h"
 #include "plan/validate.h"
@@ -85,6 +88,18 @@ Verdict verdict_of(const PlanSpace& space, const Choice& choice) {
     verdict.reason = cat("needs ", format_bytes(verdict.peak_bytes), " of ",
                          format_bytes(verdict.capacity_bytes), " on the fullest device");
   return verdict;
+}
+
+Judge remembering(Judge judge) {
+  using Verdicts = optimize::SharedMemo<std::string, Result<Verdict>>;
+  return
+      [judge = std::move(judge), known = std::make_shared<Verdicts>()](const ExecutionPlan& plan) {
+        const std::string text = plan_to_yaml(plan);
+        if (const auto found = known->find(text)) return *found;
+        Result<Verdict> verdict = judge(plan);
+        known->keep(text, verdict);
+        return verdict;
+      };
 }
 
 Judge evaluator_judge(const PlanningProblem& problem, const CallPricer& pricer) {

@@ -26,6 +26,9 @@ SpaceOptions executed_options(const PlanningProblem& problem);
 // The evaluator's verdict on a plan of the space.
 Verdict verdict_of(const PlanSpace& space, const Choice& choice);
 
+// A judge that asks `judge` about a plan once. Copies share what they know.
+Judge remembering(Judge judge);
+
 // A judge that uses the evaluator. Both arguments must outlive it.
 Judge evaluator_judge(const PlanningProblem& problem, const CallPricer& pricer);
 

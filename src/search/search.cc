@@ -232,12 +232,23 @@ class Search {
     return ok_status();
   }
 
+  // Whether the judge may find a plan to take less than that.
+  bool may_take_less(const Choice& choice, double than_s) const {
+    if (!options_.bounded || !std::isfinite(than_s)) return true;
+    const Assignment plan = assignment_of(room_, choice);
+    int64_t least_us = 0;
+    for (size_t s = 0; s < room_.segments.size(); ++s)
+      least_us += segment_us(room_, plan, static_cast<int>(s), {}, Moves::kNone);
+    return least_us < to_us(than_s);
+  }
+
   Status judge_start(const optimize::Start<Choice>& start) {
     const ExecutionPlan plan = plan_at(start.state);
     const double best_s = bench_.best() == nullptr ? HUGE_VAL : bench_.best()->verdict.step_s;
+    if (!may_take_less(start.state, (1 + kHopeful) * best_s)) return ok_status();
     BRAID_TRY(bench_.price({plan}));
     if (bench_.best() == nullptr)
-      return start.improves ? judge_neighbours(start.state).status() : ok_status();
+      return start.improves ? judge_neighbours(start.state, HUGE_VAL).status() : ok_status();
     const Verdict& verdict = bench_.verdict(plan);
     if (!bench_.accepts(verdict)) return ok_status();
     if (verdict.step_s < best_s) return improve(plan);
@@ -262,7 +273,9 @@ class Search {
     ExecutionPlan centre = from;
     for (int round = 0; round < kRounds && !is_spent(); ++round) {
       BRAID_ASSIGN(const Choice choice, include_plan(room_, centre));
-      BRAID_ASSIGN(const std::vector<ExecutionPlan> priced, judge_neighbours(choice));
+      const Verdict& now = bench_.verdict(centre);
+      const double than_s = bench_.accepts(now) ? now.step_s : HUGE_VAL;
+      BRAID_ASSIGN(const std::vector<ExecutionPlan> priced, judge_neighbours(choice, than_s));
       if (!move_to_fastest(priced, centre)) break;
     }
     const int rounds = options_.polish ? kPolishRounds : 0;
@@ -288,12 +301,15 @@ class Search {
     return fastest != nullptr;
   }
 
-  Result<std::vector<ExecutionPlan>> judge_neighbours(const Choice& choice) {
+  Result<std::vector<ExecutionPlan>> judge_neighbours(const Choice& choice, double than_s) {
     const int64_t share = std::max<int64_t>(1, (options_.judged + kRounds - 1) / kRounds);
     std::vector<ExecutionPlan> plans;
+    int64_t taken = 0;
     for (const auto& [cost, other] : neighbourhood(room_, choice, share)) {
-      if (static_cast<int64_t>(plans.size()) >= share) break;
-      if (cost.excess_bytes == 0) plans.push_back(plan_at(other));
+      if (taken >= share) break;
+      if (cost.excess_bytes > 0) continue;
+      ++taken;
+      if (may_take_less(other, than_s)) plans.push_back(plan_at(other));
     }
     return price_in_batches(std::move(plans));
   }

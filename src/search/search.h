@@ -49,6 +49,9 @@ struct SearchOptions {
   // A simpler plan is proposed in place of the fastest where it takes at most this share longer.
   double simpler = 0;
   bool polish = true;  // try edits of the best plan, too
+  // No plan takes less by the judge than by the evaluator with nothing moved (Moves::kNone), as by
+  // the simulator without fusion and staleness: what cannot be faster then is not judged.
+  bool bounded = false;
   // Whether that share of the time there is has passed; asked between batches of plans for the
   // judge and between pieces of the bound. Empty: there is no limit.
   std::function<bool(double share)> late;

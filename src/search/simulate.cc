@@ -1,8 +1,11 @@
 #include "search/simulate.h"
 
 #include <algorithm>
+#include <memory>
+#include <tuple>
 
-#include "program/program.h"
+#include "optimize/shared_memo.h"
+#include "program/compile_to_price.h"
 #include "sim/simulate.h"
 
 namespace braid::inline search {
@@ -30,10 +33,38 @@ Verdict verdict_of(const Trace& trace, const PlanningProblem& problem) {
   return verdict;
 }
 
-Result<Trace> trace_of(const ExecutionPlan& plan, const PlanningProblem& problem,
+constexpr size_t kMostParts = size_t{1} << 21;  // of messages that are kept: 100 MiB
+
+void add_layout(const ParamLayout& layout, std::vector<int64_t>* to) {
+  to->insert(to->end(), {layout.dp, layout.tp, layout.pp, layout.interleave,
+                         static_cast<int64_t>(layout.sharded), layout.shards, layout.ep,
+                         layout.expert_tp, std::ssize(layout.stage_layers)});
+  to->insert(to->end(), layout.stage_layers.begin(), layout.stage_layers.end());
+  for (const DeviceId device : layout.mesh.devices) to->push_back(device.value);
+}
+
+// Many plans have a reallocation in common.
+MessagesOf remembering_messages() {
+  using Key = std::tuple<std::string, std::vector<int64_t>, std::vector<int64_t>>;
+  using Known = optimize::SharedMemo<Key, std::vector<Message>>;
+  return [known = std::make_shared<Known>(kMostParts)](const RoleId& role, const ParamLayout& from,
+                                                       const ParamLayout& to,
+                                                       const PlanMessages& plan) {
+    Key key{role.value, {}, {}};
+    add_layout(from, &std::get<1>(key));
+    add_layout(to, &std::get<2>(key));
+    if (const auto found = known->find(key)) return *found;
+    std::vector<Message> out = plan();
+    size_t parts = 0;
+    for (const Message& message : out) parts += message.parts.size();
+    known->keep(key, out, parts);
+    return out;
+  };
+}
+
+Result<Trace> trace_of(const Program& program, const PlanningProblem& problem,
                        const Calibration& calibration, const SimulationOptions& options,
                        bool memory_curve) {
-  BRAID_ASSIGN(const Program program, compile(plan, problem));
   SimOptions simulation;
   simulation.seed = options.seed;
   if (!options.steps.empty()) simulation.lengths = options.steps.front();
@@ -46,7 +77,8 @@ Result<Trace> trace_of(const ExecutionPlan& plan, const PlanningProblem& problem
 
 Result<Verdict> simulate_plan(const ExecutionPlan& plan, const PlanningProblem& problem,
                               const Calibration& calibration, const SimulationOptions& options) {
-  BRAID_ASSIGN(const Trace trace, trace_of(plan, problem, calibration, options, false));
+  BRAID_ASSIGN(const Program program, compile(plan, problem));
+  BRAID_ASSIGN(const Trace trace, trace_of(program, problem, calibration, options, false));
   return verdict_of(trace, problem);
 }
 
@@ -54,7 +86,8 @@ Result<DetailedVerdict> simulate_plan_in_detail(const ExecutionPlan& plan,
                                                 const PlanningProblem& problem,
                                                 const Calibration& calibration,
                                                 const SimulationOptions& options) {
-  BRAID_ASSIGN(const Trace trace, trace_of(plan, problem, calibration, options, true));
+  BRAID_ASSIGN(const Program program, compile(plan, problem));
+  BRAID_ASSIGN(const Trace trace, trace_of(program, problem, calibration, options, true));
   DetailedVerdict out{verdict_of(trace, problem), {}, {}};
   const std::vector<std::vector<double>> peaks = peaks_by_call(trace);
   for (const size_t call : model_calls_of(trace, problem)) {
@@ -66,8 +99,11 @@ Result<DetailedVerdict> simulate_plan_in_detail(const ExecutionPlan& plan,
 
 Judge simulator_judge(const PlanningProblem& problem, const Calibration& calibration,
                       const SimulationOptions& options) {
-  return [&problem, &calibration, options](const ExecutionPlan& plan) {
-    return simulate_plan(plan, problem, calibration, options);
+  return [&problem, &calibration, options,
+          messages = remembering_messages()](const ExecutionPlan& plan) -> Result<Verdict> {
+    BRAID_ASSIGN(const Program program, compile_to_price(plan, problem, messages));
+    BRAID_ASSIGN(const Trace trace, trace_of(program, problem, calibration, options, false));
+    return verdict_of(trace, problem);
   };
 }
 

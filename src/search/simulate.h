@@ -36,7 +36,8 @@ Result<DetailedVerdict> simulate_plan_in_detail(const ExecutionPlan& plan,
                                                 const Calibration& calibration,
                                                 const SimulationOptions& options = {});
 
-// Both references must outlive the judge.
+// Lists of plans are not verified, which takes longer than simulating them where devices are many:
+// who takes one compiles it. Both references must outlive the judge.
 Judge simulator_judge(const PlanningProblem& problem, const Calibration& calibration,
                       const SimulationOptions& options = {});
 

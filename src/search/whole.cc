@@ -7,6 +7,7 @@
 
 #include "base/text.h"
 #include "plan/validate.h"
+#include "program/program.h"
 #include "search/judge.h"
 #include "search/simulate.h"
 
@@ -36,11 +37,12 @@ class WholeSearch {
         pricer_(pricer),
         calibration_(calibration),
         options_(options),
-        judge_(simulator_judge(problem, calibration)) {}
+        judge_(options.judge ? options.judge : remembering(simulator_judge(problem, calibration))) {
+  }
 
   Result<WholeFound> run() {
     BRAID_ASSIGN(PlanSpace space, make_plan_space(problem_, pricer_, options_.space));
-    BRAID_ASSIGN(out_.found, search_plans(space, options_.search, judge_));
+    BRAID_ASSIGN(out_.found, search_plans(space, plain_options(), judge_));
     auto plain = fastest_of(out_.found.judged);
     BRAID_CHECK(plain.has_value(), "a search whose plans do not fit");
     out_.plain = *std::move(plain);
@@ -51,6 +53,7 @@ class WholeSearch {
     if (options_.parts.hand_over) BRAID_TRY(hand_over());
     out_.best = out_.fused;
     if (options_.parts.staleness > 0) BRAID_TRY(look_ahead());
+    BRAID_TRY(compile(out_.best.plan, problem_).status());  // judges do not verify lists
     return std::move(out_);
   }
 
@@ -87,7 +90,7 @@ class WholeSearch {
     BRAID_TRY(edit_fusion(JudgedPlan(out_.plain)));
     BRAID_TRY(edit_fusion(JudgedPlan(out_.fused_training)));
     for (const SpaceOptions& space : {space_options, together(space_options)}) {
-      BRAID_ASSIGN(std::optional<JudgedPlan> best, best_in(space, handed));
+      BRAID_ASSIGN(std::optional<JudgedPlan> best, best_in(space, options_.search, handed));
       if (best) BRAID_TRY(improve_handed(*std::move(best)));
     }
     return ok_status();
@@ -111,25 +114,33 @@ class WholeSearch {
     return space;
   }
 
+  // Of searches whose judge knows neither fusion nor staleness.
+  SearchOptions plain_options() const {
+    SearchOptions out = options_.search;
+    out.bounded = true;
+    return out;
+  }
+
   // Searches among plans with all devices for each call, and among those of which nothing waits on
   // the host: few enough to be searched better in a short time.
   Status search_narrower() {
     SpaceOptions present = options_.space;
     present.allowed_role = [](const RolePlan&) { return false; };
     for (const SpaceOptions& narrower : {together(options_.space), present}) {
-      BRAID_ASSIGN(std::optional<JudgedPlan> best, best_in(narrower, judge_));
+      BRAID_ASSIGN(std::optional<JudgedPlan> best, best_in(narrower, plain_options(), judge_));
       if (best && best->verdict.step_s < out_.plain.verdict.step_s) out_.plain = *std::move(best);
     }
     return ok_status();
   }
 
   // None: no plan fits.
-  Result<std::optional<JudgedPlan>> best_in(const SpaceOptions& space_options, const Judge& judge) {
+  Result<std::optional<JudgedPlan>> best_in(const SpaceOptions& space_options,
+                                            const SearchOptions& search, const Judge& judge) {
     std::optional<JudgedPlan> none;
     auto space = make_plan_space(problem_, pricer_, space_options);
     if (space.status().code() == Code::kInfeasible) return none;
     BRAID_TRY(space.status());
-    const auto found = search_plans(*space, options_.search, judge);
+    const auto found = search_plans(*space, search, judge);
     if (found.status().code() == Code::kInfeasible) return none;
     BRAID_TRY(found.status());
     return fastest_of(found->judged);
@@ -186,6 +197,7 @@ class WholeSearch {
     ahead.space = options_.space;
     ahead.judged = options_.search.judged;
     ahead.polish = options_.search.polish;
+    ahead.judge = judge_;
     BRAID_ASSIGN(auto proposal,
                  propose_ahead(problem_, pricer_, calibration_, out_.best.verdict.step_s, ahead));
     if (proposal && proposal->wins()) out_.best = *std::move(proposal->ahead);

@@ -30,6 +30,7 @@ struct WholeOptions {
   PlanParts parts;
   int64_t ahead_units = 1;  // of search for each division of the devices
   FusionOptions fusion;     // how hard orders are searched; margin and allowed are those above
+  Judge judge = {};         // that other searches know, too; empty: one that remembers
 };
 
 struct WholeFound {

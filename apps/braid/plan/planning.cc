@@ -12,6 +12,7 @@
 #include "foreign/foreign.h"
 #include "host/file.h"
 #include "pricing/measured.h"
+#include "search/judge.h"
 #include "search/priced_parts.h"
 
 namespace braid {
@@ -162,7 +163,7 @@ Needs needs_of_search(const PlanArguments& arguments, Planning& planning, const 
 
 Status search_plan(const PlanArguments& arguments, Planning& planning) {
   const Stopwatch watch;
-  planning.judge = simulator_judge(planning.problem, planning.calibration);
+  planning.judge = remembering(simulator_judge(planning.problem, planning.calibration));
   SpaceOptions options;
   options.margin = arguments.margin_percent / 100;
   if (arguments.keep) {

@@ -31,6 +31,7 @@ Result<WholeProposal> propose_whole(const PlanArguments& arguments, const Planni
   options.search.units = unit_options(arguments.limits, Stopwatch(), HUGE_VAL);
   options.search.units.max_units = std::max<int64_t>(1, planning.found.units);
   options.parts.staleness = planning.staleness;
+  options.judge = planning.judge;
   WholeProposal out;
   BRAID_ASSIGN(out.found,
                search_whole(planning.problem, *planning.pricer, planning.calibration, options));
