@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <map>
+#include <optional>
 #include <tuple>
 
 #include "base/contains.h"
@@ -371,11 +372,14 @@ class OptionBuilder {
     return options_.allowed({call.name, run_of_devices(first, devices), strategy});
   }
 
-  bool allowed_somewhere(const Call& call, const Strategy& strategy,
-                         const MeshClass& meshes) const {
-    return std::any_of(meshes.first.begin(), meshes.first.end(), [&](int32_t first) {
-      return allowed(call, strategy, first, meshes.shape.devices);
-    });
+  // Whether meshes of a shape may have a strategy. As conditions are on the mesh and on the
+  // strategy, one that may have some, which `at` remembers, stands for all.
+  bool allowed_somewhere(const Call& call, const Strategy& strategy, const MeshClass& meshes,
+                         std::optional<int32_t>* at) const {
+    if (*at) return allowed(call, strategy, **at, meshes.shape.devices);
+    for (const int32_t first : meshes.first)
+      if (allowed(call, strategy, first, meshes.shape.devices)) *at = first;
+    return at->has_value();
   }
 
   void add_shape(int index, const MeshClass& meshes, Refusal* refusal) {
@@ -384,8 +388,9 @@ class OptionBuilder {
     const double capacity = pricer_.capacity_bytes(meshes.shape.smallest());
     const DeviceMesh mesh = run_of_devices(meshes.first.front(), meshes.shape.devices);
     std::vector<Priced> fitting;
+    std::optional<int32_t> allowed_at;
     for (const Strategy& s : strategies_on(graph_call, mesh, meshes.shape)) {
-      if (!allowed_somewhere(graph_call, s, meshes)) continue;
+      if (!allowed_somewhere(graph_call, s, meshes, &allowed_at)) continue;
       const Result<CallPrice> price = pricer_.price(graph_call, mesh, s);
       ++space_.enumerated;
       if (!price.ok()) {
@@ -408,10 +413,11 @@ class OptionBuilder {
       call.strategies.push_back(priced.value);
       spans.push_back(add_spans(priced));
     }
-    for (const int32_t first : meshes.first)
-      for (size_t i = 0; i < fitting.size(); ++i)
-        if (allowed(graph_call, fitting[i].value, first, meshes.shape.devices))
-          add_option(call, fitting[i], first, spans[i]);
+    for (const int32_t first : meshes.first) {
+      if (fitting.empty() || !allowed(graph_call, fitting[0].value, first, meshes.shape.devices))
+        continue;
+      for (size_t i = 0; i < fitting.size(); ++i) add_option(call, fitting[i], first, spans[i]);
+    }
   }
 
   // All forwards first keep the activations of all micro-batches. They are left out where a layout
