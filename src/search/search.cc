@@ -239,7 +239,7 @@ class Search {
     int64_t least_us = 0;
     for (size_t s = 0; s < room_.segments.size(); ++s)
       least_us += segment_us(room_, plan, static_cast<int>(s), {}, Moves::kNone);
-    return least_us < to_us(than_s);
+    return kProvenShare * static_cast<double>(least_us) < static_cast<double>(to_us(than_s));
   }
 
   Status judge_start(const optimize::Start<Choice>& start) {
