@@ -141,7 +141,8 @@ class MutantSites {
       const auto drop = [rank, i](Program* program) { erase_instruction(program, rank, i); };
       if (kind == OpKind::kExchange || kind == OpKind::kReallocate)
         add(Mutation::kDeleteSend, text(rank, list, i), drop);
-      if (kind == OpKind::kAllGather || kind == OpKind::kReduce || kind == OpKind::kShare)
+      if (kind == OpKind::kAllGather || kind == OpKind::kReduce || kind == OpKind::kShare ||
+          kind == OpKind::kTally || kind == OpKind::kHandOver)
         add(Mutation::kDropGather, text(rank, list, i), drop);
       if (moves(kind) && i + 1 < list.size() && moves(list[i + 1].kind)) swap_moves(rank, i);
       if (starts_call(kind)) swap_calls(rank, i);

@@ -22,7 +22,9 @@ struct MutantJob {
   const char* name;
   int ranks;
   const char* algorithm;
-  const char* calls;  // of the plan
+  const char* calls;        // of the plan
+  const char* fusion = "";  // of the plan
+  bool draws = false;       // prompts until all groups have a signal: its list repeats
 };
 
 const std::vector<MutantJob>& mutant_jobs() {
@@ -45,7 +47,26 @@ const std::vector<MutantJob>& mutant_jobs() {
        "  generate: {mesh: all, dp: 2, tp: 2}\n"
        "  old_logprob: {mesh: all, dp: 4}\n"
        "  ref_logprob: {mesh: all, dp: 2, pp: 2}\n"
-       "  update_actor: {mesh: all, tp: 2, pp: 2, micro_batches: 2}\n"}};
+       "  update_actor: {mesh: all, tp: 2, pp: 2, micro_batches: 2}\n"},
+      {"slices", 2, "ppo",
+       "  generate: {mesh: all, tp: 2}\n"
+       "  old_logprob: {mesh: all, dp: 2, zero: 3}\n"
+       "  ref_logprob: {mesh: all, dp: 2, zero: 3}\n"
+       "  values: {mesh: \"0\", dp: 1}\n"
+       "  update_actor: {mesh: all, pp: 2, micro_batches: 2}\n"
+       "  update_critic: {mesh: all, dp: 2, zero: 3}\n"},
+      {"handed", 3, "grpo",
+       "  generate: {mesh: all, dp: 3}\n"
+       "  old_logprob: {mesh: all, dp: 3}\n"
+       "  ref_logprob: {mesh: \"0,1\", dp: 2}\n"
+       "  update_actor: {mesh: all, dp: 3}\n",
+       "fusion: {migrate_below_samples: 2}\n"},
+      {"repeats", 2, "grpo",
+       "  generate: {mesh: all, dp: 2}\n"
+       "  old_logprob: {mesh: all, dp: 2}\n"
+       "  ref_logprob: {mesh: all, tp: 2}\n"
+       "  update_actor: {mesh: all, dp: 2}\n",
+       "", true}};
   return jobs;
 }
 
@@ -53,13 +74,16 @@ Config job_config(const MutantJob& job) {
   Config config = tiny_run(job.algorithm);
   config.train.threads = 1;
   config.run.name = cat("mutants-", job.name);
+  config.algorithm.dynamic_sampling = job.draws;
+  if (*job.fusion != '\0') config.rollout.max_response_length = 24;  // of which some are long
+  if (job.draws) config.rollout.max_response_length = 2;  // many groups are worth the same
   if (config.algorithm.kl.coef == 0) config.algorithm.kl.coef = 0.01;  // as the plan has it
   return config;
 }
 
 Program job_program(const MutantJob& job) {
   return program_under(job_config(job), cat("graph: ", job.algorithm, "\ndevices: 1x", job.ranks,
-                                            "\ncalls:\n", job.calls));
+                                            "\ncalls:\n", job.calls, job.fusion));
 }
 
 // Those of 200 random mutants that nothing refuses.
