@@ -51,6 +51,18 @@ c10d::ReduceOp reduce_op(Reduce reduce) {
   return c10d::ReduceOp::SUM;
 }
 
+// Lets what the device is given from here on wait for a transfer that it makes.
+Status follow(const StartedWork& work) {
+  try {
+    work.work->wait();
+    work.context.board->follow({operation_text(work), work.peers, work.context.deadline_s,
+                                [made = work.work] { return ended(*made); }});
+    return {};
+  } catch (const std::exception& error) {
+    return transfer_failure(work, short_message(error), work.is_late());
+  }
+}
+
 }  // namespace
 
 Pending::Pending() = default;
@@ -64,12 +76,7 @@ Status Pending::wait() {
   const WorkSection section;
   const std::unique_ptr<StartedWork> work = std::move(work_);
   if (!work->failed.ok()) return work->failed;
-  if (work->followed) {
-    work->work->wait();  // what the device is given from here on comes after it
-    work->context.board->follow({operation_text(*work), work->peers, work->context.deadline_s,
-                                 [made = work->work] { return ended(*made); }});
-    return {};
-  }
+  if (work->followed) return follow(*work);
   const PositionBoard::Waiting waiting(*work->context.board, operation_text(*work), work->peers);
   try {
     // Collectives got the deadline when they began; they need no second one.

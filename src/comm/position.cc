@@ -27,7 +27,6 @@ namespace {
 
 constexpr const char* kPositionName = "braid-position";
 constexpr int kMostReads = 1000;  // of a board that changes all the time
-constexpr size_t kAskedAt = 64;   // followed transfers, from where on follow() asks for ended ones
 constexpr double kTold_s = 1;     // a transfer of a device is told as a wait from this age on
 
 SharedPosition* map_position(int file, int protection) {
@@ -87,14 +86,19 @@ double PositionBoard::followed_s() const {
 
 void PositionBoard::follow(DeviceTransfer transfer) {
   const std::lock_guard lock(mutex_);
+  // Those that ended hold tensors. A failure stays in front for settle().
+  (void)forget_ended();
   followed_.push_back(std::move(transfer));
-  // A failure stays in front for settle().
-  if (followed_.size() > kAskedAt) (void)forget_ended();
 }
 
 Status PositionBoard::settle() {
   const std::lock_guard lock(mutex_);
   const Status status = forget_ended();
+  // Also behind one that takes long.
+  std::erase_if(followed_, [](const DeviceTransfer& each) {
+    const std::optional<Status> ended = each.ended();
+    return ended && ended->ok();
+  });
   if (followed_s() > kTold_s) publish();
   return status;
 }

@@ -102,7 +102,18 @@ TEST(Position, EndedTransfersOfADeviceAreForgotten) {
     transfer.ended = [&end, alive] { return end; };
     board.follow(std::move(transfer));
   }
-  EXPECT_LT(alive.use_count(), 100);
+  EXPECT_EQ(alive.use_count(), 2);
+  std::optional<Status> never;
+  PositionBoard slow;
+  slow.follow(on_device("sum of y", 3, &never));
+  {
+    DeviceTransfer transfer = on_device("sum of z", 3, &end);
+    transfer.ended = [&end, alive] { return end; };
+    slow.follow(std::move(transfer));
+  }
+  EXPECT_EQ(alive.use_count(), 3);
+  EXPECT_TRUE(slow.settle().ok());
+  EXPECT_EQ(alive.use_count(), 2) << "behind one that takes long";
 }
 
 TEST(Position, OnlyABoardCanBeViewed) {

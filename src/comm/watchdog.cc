@@ -17,7 +17,7 @@ namespace {
 
 constexpr size_t kNamedPeers = 4;  // in a message
 constexpr double kEndings_s = 5;
-constexpr double kAbort_s = 3;  // communicators of GPUs, which may hang
+constexpr size_t kAskedAtOnce = 32;  // beats of one look into the store
 
 double now_s() {
   return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
@@ -108,16 +108,20 @@ void Watchdog::say_for_whom(const Beat& own) {
   const double waited_s = own.waits ? own.waits->seconds : 0;
   if (waited_s <= notice_s_ || own.waits->peers.empty()) return;
   notice_s_ = 2 * waited_s;
-  std::vector<std::string> keys;
-  for (const int64_t peer : own.waits->peers) keys.push_back(beat_key(peer));
-  const auto beats = store_->look(keys);
-  if (!beats.ok()) return;
+  // In a large group nearly all learn from the first of these that another one says it.
+  const std::vector<int64_t>& peers = own.waits->peers;
   std::vector<std::string> working;
-  for (size_t i = 0; i < keys.size(); ++i) {
-    const int64_t peer = own.waits->peers[i];
-    const Beat beat = parse_beat((*beats)[i].value_or(kBeforeMeeting));
-    if (!beat.waits) working.push_back(cat("rank ", peer, " is at: ", beat.position));
-    if (beat.waits && peer < membership_.global_rank) return;
+  for (size_t begin = 0; begin < peers.size(); begin += kAskedAtOnce) {
+    const size_t end = std::min(peers.size(), begin + kAskedAtOnce);
+    std::vector<std::string> keys;
+    for (size_t i = begin; i < end; ++i) keys.push_back(beat_key(peers[i]));
+    const auto beats = store_->look(keys);
+    if (!beats.ok()) return;
+    for (size_t i = begin; i < end; ++i) {
+      const Beat beat = parse_beat((*beats)[i - begin].value_or(kBeforeMeeting));
+      if (!beat.waits) working.push_back(cat("rank ", peers[i], " is at: ", beat.position));
+      if (beat.waits && peers[i] < membership_.global_rank) return;
+    }
   }
   const size_t more = working.size() - std::min(working.size(), kNamedPeers);
   working.resize(working.size() - more);
@@ -225,7 +229,7 @@ void Watchdog::end_now(const RankFailure& failure) {
   std::fprintf(stderr, "braid: rank %lld ends because %s; it was at: %s\n",
                static_cast<long long>(membership_.global_rank), why.c_str(), board_.text().c_str());
   std::fflush(nullptr);
-  run_endings(kAbort_s);
+  run_endings(kEndingLimit_s);
   (void)store_->set(cat(kEndedKey, membership_.global_rank), "1");
   if (membership_.serves_store())
     await_endings(*store_, membership_, failure.given_up ? 0 : failure.global_rank);

@@ -291,6 +291,25 @@ TEST(WiredBackend, ARankThatIsGoneIsNamedByItsNeighbours) {
   EXPECT_THAT(said, HasSubstr("rank 20 "));
 }
 
+// Two that begin at the same moment keep a connection each, and the ends of both are seen one after
+// the other.
+TEST(WiredBackend, WhatARankSentBeforeItEndedComes) {
+  for (int trial = 0; trial < 100; ++trial) {
+    WiredRanks ranks(2);
+    Wires &ends = ranks.wires(0), &stays = ranks.wires(1);
+    const auto deadline = deadline_in(60);
+    const WireHandle sent = ends.send({1, 7, 1}, at::full({1000}, 3.0));
+    const WireHandle back = stays.send({0, 7, 1}, at::full({1000}, 4.0));
+    ASSERT_TRUE(ends.wait(sent, deadline).ok());
+    ASSERT_TRUE(stays.wait(back, deadline).ok());
+    ends.close();
+    const at::Tensor room = at::zeros({1000});
+    const Status come = stays.wait(stays.receive({0, 7, 1}, room), deadline);
+    ASSERT_EQ(come.message(), "") << "trial " << trial;
+    EXPECT_EQ(room.sum().item<float>(), 3000);
+  }
+}
+
 TEST(WiredBackend, WhoIsNotOfTheJobIsNotHeard) {
   WiredRanks ranks(9);
   const auto place = ranks.store().look({"wire/0"});

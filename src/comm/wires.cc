@@ -5,6 +5,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <cstdlib>
 #include <cstring>
@@ -225,17 +226,42 @@ void Wires::fail_all_of(int64_t peer, const std::string& reason) {
     fail(*entry.second, reason);
     return true;
   });
-  for (const auto& [socket, connection] : connections_) {
-    if (connection->peer != peer) continue;
-    if (connection->room != nullptr) fail(*connection->room, reason);
-    for (const Outgoing& out : connection->queue)
-      if (out.message != nullptr) fail(*out.message, reason);
-  }
+  for (const auto& [socket, connection] : connections_)
+    if (connection->peer == peer) fail_all_on(*connection, reason);
+}
+
+void Wires::fail_all_on(const Connection& connection, const std::string& reason) {
+  if (connection.room != nullptr) fail(*connection.room, reason);
+  for (const Outgoing& out : connection.queue)
+    if (out.message != nullptr) fail(*out.message, reason);
+}
+
+// Who has made a connection may have greeted and ended already.
+void Wires::hear_newcomers() {
+  accept_all();
+  std::vector<int> sockets;
+  for (const auto& [socket, connection] : connections_)
+    if (connection->peer < 0) sockets.push_back(socket);
+  for (const int socket : sockets)
+    if (!read(*connections_.at(socket)) && connections_.at(socket)->peer < 0)
+      connections_.erase(socket);
 }
 
 void Wires::lose(int socket, const std::string& reason) {
-  const int64_t peer = connections_.at(socket)->peer;
-  if (peer >= 0) {
+  hear_newcomers();
+  const auto found = connections_.find(socket);
+  if (found == connections_.end()) return;
+  const Connection& ended = *found->second;
+  const int64_t peer = ended.peer;
+  // Two ranks that greeted each other at once have two: what the peer sent before it ended may
+  // still be on the other, whose end comes too.
+  const auto other = std::find_if(connections_.begin(), connections_.end(), [&](const auto& each) {
+    return each.first != socket && each.second->peer == peer && !each.second->connecting;
+  });
+  if (peer >= 0 && other != connections_.end()) {
+    fail_all_on(ended, reason);
+    wires_[peer] = other->second.get();
+  } else if (peer >= 0) {
     lost_.emplace(peer, reason);
     fail_all_of(peer, reason);
     wires_.erase(peer);

@@ -101,10 +101,12 @@ class Wires {
   void give(const WireHandle& room, const WireEnd& from, Early early);
   void grant(const WireHandle& room, int64_t peer, uint64_t number);
   Connection& add(FileHandle socket, int64_t peer);
+  void hear_newcomers();
   void lose(int socket, const std::string& reason);
   void finish(WireMessage& message);
   void fail(WireMessage& message, const std::string& reason);
   void fail_all_of(int64_t peer, const std::string& reason);
+  void fail_all_on(const Connection& connection, const std::string& reason);
   Status connect(int64_t peer);
 
   const Membership membership_;

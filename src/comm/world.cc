@@ -10,6 +10,7 @@
 #include "base/json.h"
 #include "base/log.h"
 #include "base/text.h"
+#include "comm/ending.h"
 #include "comm/failure.h"
 #include "comm/group_backend.h"
 #include "comm/wired_backend.h"
@@ -382,6 +383,7 @@ Status World::fail(const Status& cause) {
   const auto first = store_->set_once(kFailureKey, failure_record(own));
   if (first.ok() && *first != failure_record(own))
     if (const auto known = parse_failure(*first); known.ok()) watchdog_->end_process(*known);
+  run_endings(kEndingLimit_s);  // peers that are gone leave transfers that never end
   if (membership_.serves_store()) await_endings(*store_, membership_);
   told_ = {cause.code(), failure_text(own)};
   return told_;

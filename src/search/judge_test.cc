@@ -52,7 +52,9 @@ TEST(Judges, ARememberingOneAsksOnceForAPlan) {
   const Judge judge = remembering([&](const ExecutionPlan& plan) -> Result<Verdict> {
     ++asked;
     if (call_plan(plan, "generate").strategy.tp == 4) return invalid_input("refused");
-    return Verdict{.step_s = static_cast<double>(asked)};
+    Verdict verdict;
+    verdict.step_s = static_cast<double>(asked);
+    return verdict;
   });
   const Judge copy = judge;
   const std::vector<ExecutionPlan> plans = moving_plans(problem);

@@ -7,6 +7,7 @@
 #include "base/text.h"
 #include "program/layout.h"
 #include "program/local_parts.h"
+#include "samples/call_groups.h"
 
 namespace braid::inline weights {
 namespace {
@@ -55,9 +56,10 @@ Result<std::unique_ptr<SliceSharing>> connect_readers(const WeightCopy& copy, Wo
   const DeviceId self{static_cast<int>(world.global_rank())};
   std::vector<int64_t> members = equal_holders(copy, self);
   if (members.size() == 1) return std::unique_ptr<SliceSharing>();
-  std::string name = "readers";
-  for (const int64_t member : members) name += cat("-", member);
-  BRAID_ASSIGN(Communicator* const ranks, world.group(name, std::move(members)));
+  OpGroup group;
+  for (const int64_t member : members) group.members.push_back({static_cast<int>(member)});
+  BRAID_ASSIGN(Communicator* const ranks,
+               world.group(group_name("readers", group), std::move(members)));
   return std::unique_ptr<SliceSharing>(std::make_unique<PeerReads>(*ranks));
 }
 
