@@ -158,6 +158,13 @@ TEST_F(JobProcess, RanksOverWiresComputeWhatOneProcessDoes) {
   ::unsetenv("BRAID_MESH_RANKS");
 }
 
+// More than are in one mesh, so that some groups are over wires and others are not.
+TEST_F(JobProcess, TwelveRanksComputeWhatOneProcessDoes) {
+  if (!full_tier()) GTEST_SKIP() << "full tier: twelve processes";
+  const std::string layout = "dp: 3, tp: 2, pp: 2";
+  expect_equivalent({"twelve", "grpo", "1x12", everywhere("grpo", layout, layout)}, "");
+}
+
 TEST_F(JobProcess, EveryOrderOfDevicesComputesWhatOneProcessDoes) {
   for (const LayoutCase& layout : orders()) {
     if (layout.full && !full_tier()) continue;
