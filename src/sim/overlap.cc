@@ -10,7 +10,8 @@ namespace braid::inline sim {
 namespace {
 
 // Which calls make rollouts: those that generate, backwards the producers of what they read, and
-// what needs nothing but rollouts and no model (rewards by rules), which runs beside them.
+// what needs nothing but rollouts and no model (rewards by rules), which runs beside them. What an
+// algorithm computes of groups alone is learning's: the ranks that train do it.
 std::vector<bool> rollout_calls(const Graph& graph) {
   std::vector<bool> rollout(graph.calls.size(), false);
   std::set<std::string> wanted, made;
@@ -25,7 +26,7 @@ std::vector<bool> rollout_calls(const Graph& graph) {
   for (size_t i = 0; i < graph.calls.size(); ++i) {
     const Call& call = graph.calls[i];
     rollout[i] =
-        rollout[i] || (!uses_model(call) &&
+        rollout[i] || (!uses_model(call) && !call.by_groups &&
                        std::all_of(call.reads.begin(), call.reads.end(),
                                    [&](const auto& field) { return made.count(field) > 0; }));
     if (!rollout[i]) continue;
