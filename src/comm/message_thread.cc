@@ -8,6 +8,7 @@
 #include "base/text.h"
 #include "comm/position.h"
 #include "comm/started_work.h"
+#include "comm/store_handle.h"
 
 namespace braid::inline comm {
 namespace {

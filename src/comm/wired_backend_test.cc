@@ -60,7 +60,7 @@ class WiredRanks {
     for (int64_t rank = 0; rank < ranks; ++rank) {
       Membership membership;
       membership.global_rank = rank, membership.world_size = membership.local_size = ranks;
-      wires_.push_back(std::move(*Wires::open(*server_, membership)));
+      wires_.push_back(*Wires::open(*server_, membership));
       groups_.push_back(std::make_unique<Communicator>(
           "all", members, CommunicatorContext{rank, deadline_s, &boards_[rank], server_.get()},
           wired_backend(*wires_.back(), {"all", members, static_cast<int>(rank)})));

@@ -5,6 +5,7 @@
 
 #include "plan/plan_text.h"
 #include "plan/test_problem.h"
+#include "plan/validate.h"
 #include "search/test_search.h"
 
 namespace braid::inline search {
