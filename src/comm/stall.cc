@@ -8,7 +8,6 @@
 namespace braid::inline comm {
 namespace {
 
-constexpr size_t kBeatsAtOnce = 32;  // of one look into the store
 constexpr size_t kNamedWaiters = 8;  // in a message
 
 std::string still_text(double seconds) {

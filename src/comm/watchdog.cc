@@ -17,7 +17,6 @@ namespace {
 
 constexpr size_t kNamedPeers = 4;  // in a message
 constexpr double kEndings_s = 5;
-constexpr size_t kAskedAtOnce = 32;  // beats of one look into the store
 
 double now_s() {
   return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
@@ -111,8 +110,8 @@ void Watchdog::say_for_whom(const Beat& own) {
   // In a large group nearly all learn from the first of these that another one says it.
   const std::vector<int64_t>& peers = own.waits->peers;
   std::vector<std::string> working;
-  for (size_t begin = 0; begin < peers.size(); begin += kAskedAtOnce) {
-    const size_t end = std::min(peers.size(), begin + kAskedAtOnce);
+  for (size_t begin = 0; begin < peers.size(); begin += kBeatsAtOnce) {
+    const size_t end = std::min(peers.size(), begin + kBeatsAtOnce);
     std::vector<std::string> keys;
     for (size_t i = begin; i < end; ++i) keys.push_back(beat_key(peers[i]));
     const auto beats = store_->look(keys);

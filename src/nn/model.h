@@ -17,7 +17,6 @@
 #include "models/spec.h"
 #include "nn/kernels/kernels.h"
 #include "nn/read_blocks.h"
-#include "nn/slice_sharing.h"
 #include "nn/tensor_parallel.h"
 
 namespace braid::inline nn {
@@ -204,8 +203,10 @@ struct LoadOptions {
                              // head and drops lm_head
   bool value_head = false;   // want score.weight beside lm_head, zero where the checkpoint has none
   ModelPlaced placed = {};
-  ReadBlocks* read = nullptr;       // gets what is read of the tensors; null: nothing is hashed
-  SliceSharing* sharing = nullptr;  // null: this rank reads what it holds
+  ReadBlocks* read = nullptr;  // gets what is read of the tensors; null: nothing is hashed
+  // Of ranks that hold equal parts of the tensors: the first one reads, and sends the others what
+  // it has read. Null: this rank reads for itself.
+  Communicator* readers = nullptr;
 };
 
 // Loads a Hugging Face folder (config.json, model.safetensors or the sharded index), tensor by

@@ -3,6 +3,8 @@
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/all.h>
 #include <ATen/ops/cat.h>
+#include <ATen/ops/empty.h>
+#include <ATen/ops/full.h>
 #include <ATen/ops/isfinite.h>
 
 #include <algorithm>
@@ -11,6 +13,7 @@
 
 #include "base/ceil_div.h"
 #include "base/text.h"
+#include "comm/communicator.h"
 #include "device/device_copy.h"
 #include "nn/decoder.h"
 #include "nn/model_export.h"
@@ -149,20 +152,37 @@ Result<at::Tensor> read_finite(const Source& source, const TensorSpec& tensor,
   return value;
 }
 
+// From the first of the ranks, of which `own` says whether reading failed, to the others: its
+// numbers, or that it failed.
+Status send_read(Communicator& readers, const std::string& tensor, const Status& own,
+                 const at::Tensor& values) {
+  const int64_t reader = readers.members().front();
+  const at::Tensor failed = at::full({1}, own.ok() ? 0 : 1, at::kInt);
+  BRAID_TRY(readers.broadcast(failed, reader, cat(tensor, ", whether it was read")).wait());
+  if (!own.ok()) return own;
+  if (failed.item<int32_t>() != 0)
+    return invalid_input(cat("rank ", reader,
+                             ", which reads the files of weights for this one, "
+                             "has failed at tensor ",
+                             tensor, "; it says why"));
+  // As bytes: the backend does not know all types.
+  return readers.broadcast(values.view({-1}).view(at::kByte), reader, tensor).wait();
+}
+
 Status copy_tensor(const Source& source, const TensorSpec& tensor, const Decoder& decoder,
                    at::Tensor& target, const LoadOptions& options) {
   const IndexRange rows = wanted_rows(decoder, tensor.name, target);
   if (rows.size() == 0) return ok_status();
   const at::Tensor part = target.narrow(0, rows.begin, rows.size());
-  SliceSharing* const sharing = options.sharing;
+  Communicator* const readers = options.readers;
   Result<at::Tensor> value = at::Tensor();
-  if (sharing == nullptr || sharing->reads())
+  if (readers == nullptr || readers->index() == 0)
     value = read_finite(source, tensor, decoder.shards().at(tensor.name), rows, options.read);
-  if (sharing != nullptr) {
+  if (readers != nullptr) {
     // In the type of the part, which all of the ranks know.
     const at::Tensor shared = at::empty(part.sizes(), part.options().device(at::kCPU));
     if (value.ok() && value->defined()) shared.copy_(*value);
-    BRAID_TRY(sharing->share(tensor.name, value.status(), shared));
+    BRAID_TRY(send_read(*readers, tensor.name, value.status(), shared));
     value = shared;
   }
   BRAID_TRY(value.status());

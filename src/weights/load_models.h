@@ -51,7 +51,7 @@ struct ModelPart {
   bool alone = false;               // its memory comes and goes, so no other role may use it
   std::optional<KeptActivations> kept = {};  // by the plan, in place of train.recompute
   ReadBlocks* read = nullptr;                // gets what is read of files; null: nothing is hashed
-  SliceSharing* sharing = nullptr;           // null: this rank reads what it holds
+  Communicator* readers = nullptr;           // LoadOptions::readers
 };
 
 // Where a role's weights come from.

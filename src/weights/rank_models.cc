@@ -54,7 +54,6 @@ Result<std::unique_ptr<RankModels>> RankModels::load(const Config& config, const
   BRAID_TRY(guarded([&] { return out->load_models(); }));
   if (out->reads_) BRAID_TRY(agree_on_reads(*world, config, program, *out->reads_));
   out->reads_.reset();
-  out->readers_.clear();
   if (out->saves_memory()) release_free_heap();  // what loading needed beside it
   out->find_states();
   return out;
@@ -89,11 +88,8 @@ Status RankModels::set_reading(CallId call, ModelPart* part) {
   part->read = reads_of(call);
   if (config_.runtime.load != "peers" || world_ == nullptr || world_->world_size() == 1)
     return ok_status();
-  const int32_t copy = program_.calls[call.value].copy;
-  if (!readers_.count(copy)) {
-    BRAID_ASSIGN(readers_[copy], connect_readers(program_.copies[copy], *world_));
-  }
-  part->sharing = readers_.at(copy).get();
+  const WeightCopy& copy = program_.copies[program_.calls[call.value].copy];
+  BRAID_ASSIGN(part->readers, connect_readers(copy, *world_));
   return ok_status();
 }
 

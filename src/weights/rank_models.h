@@ -154,10 +154,9 @@ class RankModels {
     bool changed = false;        // since it was brought
     Decoder* decoder = nullptr;  // of weights, where passes can wait for them; else null
   };
-  std::map<int32_t, Resting> states_;                         // by index in the program
-  std::map<int32_t, CallGroups> groups_;                      // by call
-  std::optional<CopyReads> reads_;                            // of a job, until they are compared
-  std::map<int32_t, std::unique_ptr<SliceSharing>> readers_;  // by copy, until all are loaded
+  std::map<int32_t, Resting> states_;      // by index in the program
+  std::map<int32_t, CallGroups> groups_;   // by call
+  std::optional<CopyReads> reads_;         // of a job, until they are compared
   std::map<std::string, CallId> homes_;    // of roles that are here: the call whose part they are
   std::map<std::string, TensorMap> maps_;  // of roles whose weights move
   // Of states in host memory. Last: it ends before what it copies goes.

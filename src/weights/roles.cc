@@ -59,7 +59,7 @@ Status set_reference(const Roles& roles, const Config& config, const Origin& ori
   if (!shares) {
     LoadOptions plain{load.model};
     plain.read = load.read;
-    plain.sharing = load.sharing;
+    plain.readers = load.readers;
     BRAID_ASSIGN(std::unique_ptr<Model> model, load_weights(origin, plain));
     BRAID_ASSIGN(state.model, frozen(std::move(model), config));
     return ok_status();
@@ -97,7 +97,7 @@ LoadOptions load_options(const ModelOptions& options, const RoleSpec& spec, cons
                          ModelInstance& state) {
   LoadOptions out{options, spec.scalar_head, spec.value_head};
   out.read = part.read;
-  out.sharing = part.sharing;
+  out.readers = part.readers;
   if (part.weights == nullptr) return out;
   out.placed = [&](Model& model, bool loaded) {
     if (spec.trained && part.several) add_gradients(part, model, state);
