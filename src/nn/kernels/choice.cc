@@ -24,7 +24,10 @@ namespace {
 
 constexpr std::array<int64_t, 3> kMeasuredRows = {8, 32, 256};
 constexpr int64_t kMeasuredWidth = 4096;  // larger weights are judged by one of this size
-constexpr double kClearlySlower = 1.1;
+constexpr double kClearlySlower = 1.1, kSlowerWhenBusy = 1.5;
+constexpr size_t kSameRuns = 3;  // that differ by less than this ratio were undisturbed
+constexpr double kSameTime = 1.05;
+constexpr int kFewestRounds = 8, kMostRounds = 24;
 constexpr std::array kLibraries = {MatrixLibrary::kOwn, MatrixLibrary::kPacked,
                                    MatrixLibrary::kDefault};
 constexpr int64_t kInvariantRows = 64;
@@ -58,18 +61,6 @@ bool onednn_packs(at::ScalarType dtype) {
   static_cast<void>(dtype);
   return false;
 #endif
-}
-
-// Microseconds of the fastest of a few runs: the others were disturbed.
-double fastest_us(const std::function<at::Tensor()>& run) {
-  double best = std::numeric_limits<double>::max();
-  for (int i = 0; i < 4; ++i) {
-    const auto begin = std::chrono::steady_clock::now();
-    run();
-    const std::chrono::duration<double, std::micro> took = std::chrono::steady_clock::now() - begin;
-    best = std::min(best, took.count());
-  }
-  return best;
 }
 
 using Gemm = std::function<at::Tensor(const at::Tensor& x)>;
@@ -110,16 +101,41 @@ at::Tensor random_matrix(int64_t rows, int64_t columns, at::ScalarType dtype) {
   return matrix.to(dtype);
 }
 
-using RowTimes = std::array<double, kMeasuredRows.size()>;  // microseconds
+// Times of one library for one number of rows; the fastest counts, since others were disturbed.
+class RunTimes {
+ public:
+  void add(double us) {
+    fastest_us_.push_back(us);
+    std::sort(fastest_us_.begin(), fastest_us_.end());
+    fastest_us_.resize(std::min(fastest_us_.size(), kSameRuns));
+  }
+  double fastest_us() const { return fastest_us_.front(); }
+  // True where other runs took as long: those of a busy machine seldom do.
+  bool confirmed() const {
+    return fastest_us_.size() == kSameRuns && fastest_us_.back() <= kSameTime * fastest_us_.front();
+  }
 
-// Infinite where the library is not to be taken.
-RowTimes measure(MatrixLibrary library, const at::Tensor& x, const at::Tensor& w) {
-  RowTimes times;
-  times.fill(std::numeric_limits<double>::infinity());
-  if (!has_library(library, w.scalar_type())) return times;
+ private:
+  std::vector<double> fastest_us_;  // ascending
+};
+
+// A library that may be taken for a shape.
+struct Candidate {
+  MatrixLibrary library;
+  Gemm gemm;
+  std::array<RunTimes, kMeasuredRows.size()> times;
+
+  bool confirmed() const {
+    return std::all_of(times.begin(), times.end(), [](const RunTimes& t) { return t.confirmed(); });
+  }
+};
+
+std::optional<Candidate> candidate(MatrixLibrary library, const at::Tensor& x,
+                                   const at::Tensor& w) {
+  if (!has_library(library, w.scalar_type())) return std::nullopt;
   const bool packs = library != MatrixLibrary::kDefault;
   const at::Tensor packed = packs ? pack_weight(w, library) : w;
-  const Gemm gemm = [&](const at::Tensor& rows) {
+  const Gemm gemm = [=](const at::Tensor& rows) {
     return packs ? packed_gemm(rows, packed, {}) : at::linear(rows, w);
   };
   // Packed weights against a batch of decode steps, the default also against one of training: on
@@ -127,31 +143,56 @@ RowTimes measure(MatrixLibrary library, const at::Tensor& x, const at::Tensor& w
   const at::Tensor compared = packs ? x.narrow(0, 0, kInvariantRows) : x;
   if ((packs || has_another(library, w.scalar_type())) &&
       !rows_are_invariant(compared, gemm, batches_of(library)))
-    return times;
-  for (size_t i = 0; i < times.size(); ++i) {
-    const at::Tensor rows = x.narrow(0, 0, kMeasuredRows[i]);
-    times[i] = fastest_us([&] { return gemm(rows); });
-  }
-  return times;
+    return std::nullopt;
+  return Candidate{library, gemm, {}};
 }
 
+// One run of every candidate for every number of rows: in turn, so that what disturbs the machine
+// for a while disturbs all alike.
+void measure_once(const at::Tensor& x, std::vector<Candidate>* candidates) {
+  for (size_t i = 0; i < kMeasuredRows.size(); ++i)
+    for (Candidate& one : *candidates) {
+      const at::Tensor rows = x.narrow(0, 0, kMeasuredRows[i]);
+      const auto begin = std::chrono::steady_clock::now();
+      one.gemm(rows);
+      const auto took = std::chrono::steady_clock::now() - begin;
+      one.times[i].add(std::chrono::duration<double, std::micro>(took).count());
+    }
+}
+
+// The first candidate that is not slower than the best by more than a margin, in times of the
+// fastest at each number of rows. REQUIRES: at least one.
+MatrixLibrary fastest_library(const std::vector<Candidate>& candidates, double margin) {
+  std::vector<double> slowness(candidates.size());
+  for (size_t i = 0; i < kMeasuredRows.size(); ++i) {
+    double fastest = std::numeric_limits<double>::infinity();
+    for (const Candidate& one : candidates) fastest = std::min(fastest, one.times[i].fastest_us());
+    for (size_t l = 0; l < candidates.size(); ++l)
+      slowness[l] += candidates[l].times[i].fastest_us() / fastest;
+  }
+  const double best = *std::min_element(slowness.begin(), slowness.end());
+  const auto taken = std::find_if(slowness.begin(), slowness.end(),
+                                  [&](double slow) { return slow <= margin * best; });
+  return candidates[static_cast<size_t>(taken - slowness.begin())].library;
+}
+
+// The choice is kept for good, so what was measured on a busy machine has to be much better.
 MatrixLibrary measured_library(const GemmShape& shape) {
   const at::NoGradGuard no_grad;
   const int64_t in = std::min(shape.in, kMeasuredWidth), out = std::min(shape.out, kMeasuredWidth);
   const at::Tensor w = random_matrix(out, in, shape.dtype);
   const at::Tensor x = random_matrix(kMeasuredRows.back(), in, shape.dtype);
-  std::array<RowTimes, kLibraries.size()> times;
-  for (size_t l = 0; l < times.size(); ++l) times[l] = measure(kLibraries[l], x, w);
-  std::array<double, kLibraries.size()> slowness{};
-  for (size_t i = 0; i < kMeasuredRows.size(); ++i) {
-    double fastest = times[0][i];
-    for (const RowTimes& of_library : times) fastest = std::min(fastest, of_library[i]);
-    for (size_t l = 0; l < times.size(); ++l) slowness[l] += times[l][i] / fastest;
-  }
-  const double best = *std::min_element(slowness.begin(), slowness.end());
-  const auto* taken = std::find_if(slowness.begin(), slowness.end(),
-                                   [&](double slow) { return slow <= kClearlySlower * best; });
-  return kLibraries[taken - slowness.begin()];
+  std::vector<Candidate> candidates;
+  for (MatrixLibrary library : kLibraries)
+    if (auto one = candidate(library, x, w)) candidates.push_back(*std::move(one));
+  if (candidates.empty()) return MatrixLibrary::kDefault;
+  const auto confirmed = [&] {
+    return std::all_of(candidates.begin(), candidates.end(),
+                       [](const Candidate& one) { return one.confirmed(); });
+  };
+  for (int round = 0; round < kFewestRounds || (round < kMostRounds && !confirmed()); ++round)
+    measure_once(x, &candidates);
+  return fastest_library(candidates, confirmed() ? kClearlySlower : kSlowerWhenBusy);
 }
 
 const char* library_name(MatrixLibrary library) {
@@ -207,14 +248,24 @@ std::optional<MatrixLibrary> taken_from_job(const GemmShape& shape, const std::s
   return std::nullopt;
 }
 
+// For later runs of this machine; what an earlier one kept stays.
+void keep_choice(const GemmShape& shape, MatrixLibrary library) {
+  const std::string kept = cached_matrix_choices(), line_begin = cat(shape_text(shape), " ");
+  if (cat("\n", kept).find(cat("\n", line_begin)) != std::string::npos) return;
+  cache_matrix_choices(cat(kept, line_begin, library_name(library), "\n"));
+}
+
 MatrixLibrary new_choice(const GemmShape& shape) {
   ChoiceAgreement* const job = agreement();
-  if (job == nullptr) return measured_library(shape);
-  if (const auto known = job->known(shape_text(shape)))
-    if (const auto library = taken_from_job(shape, *known)) return *library;
-  const MatrixLibrary own = measured_library(shape);
-  const std::string settled = job->settle(shape_text(shape), library_name(own));
-  return settled == library_name(own) ? own : taken_from_job(shape, settled).value_or(own);
+  if (job != nullptr)
+    if (const auto known = job->known(shape_text(shape)))
+      if (const auto library = taken_from_job(shape, *known)) return *library;
+  MatrixLibrary chosen = measured_library(shape);
+  if (job != nullptr)
+    chosen = taken_from_job(shape, job->settle(shape_text(shape), library_name(chosen)))
+                 .value_or(chosen);
+  keep_choice(shape, chosen);
+  return chosen;
 }
 
 }  // namespace
@@ -233,9 +284,7 @@ MatrixLibrary matrix_library(const GemmShape& shape) {
   if (const auto found = table().find(shape); found != table().end()) return found->second;
   if (agreement() == nullptr) take_cached_choices();
   if (const auto cached = table().find(shape); cached != table().end()) return cached->second;
-  const MatrixLibrary chosen = table()[shape] = new_choice(shape);
-  cache_matrix_choices(matrix_choices());
-  return chosen;
+  return table()[shape] = new_choice(shape);
 }
 
 std::string matrix_choices() {

@@ -30,11 +30,12 @@ struct GemmShape {
 };
 
 // The library for CPU GEMMs of this shape. The first call for a shape that the cache lacks
-// measures them at the rows of decode steps with few and with some sequences and at those of a pass
-// over many tokens. A library's measure is the mean over the three of its time in times of the
-// fastest library's; the first in the order of the enumeration is taken that is not clearly slower
-// than the best, is there for this type and machine, and gives rows that do not depend on their
-// batch.
+// measures them in turn at the rows of decode steps with few and with some sequences and at those
+// of a pass over many tokens, until each took its shortest time three times. A library's measure is
+// the mean over the three of its time in times of the fastest library's; the first in the order of
+// the enumeration is taken that is not clearly slower than the best (by a half where other
+// processes disturbed all rounds), is there for this type and machine, and gives rows that do not
+// depend on their batch.
 MatrixLibrary matrix_library(const GemmShape& shape);
 
 // How the ranks of a job come to one choice for each shape: two that measured for themselves could

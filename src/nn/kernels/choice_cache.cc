@@ -23,7 +23,7 @@ std::string variable(const char* name) {
 // from.
 std::string machine_line() {
   return cat("# ", processor().model, ", ", at::get_num_threads(),
-             " threads, own packed default, rows compared, ",
+             " threads, own packed default, rows compared, measured in turn, ",
              split(at::show_config(), '\n').front(), ", ", at::get_mkldnn_version(), "\n");
 }
 
