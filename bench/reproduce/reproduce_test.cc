@@ -72,12 +72,12 @@ TEST(Fused, FusedUpdatesAreShorter) {
 
 // A trace of 512 lognormal lengths on 16 replicas, and scoring that takes a quarter of generation.
 TEST(Tail, ScoringHidesBehindTheLongest) {
-  const auto times = run_tail({.score_tp = 2});
+  const auto times = run_tail({.score_tp = 4});
   ASSERT_TRUE(times.ok()) << times.status().message();
   EXPECT_NEAR(times->score_s / times->generate_s, 0.25, 0.005);
   EXPECT_GT(times->longest_s, times->work_s);
   EXPECT_GE((times->generate_s + times->score_s) / times->fused_s, 1.2);
-  EXPECT_LE(times->fused_s, 1.03 * times->generate_s);
+  EXPECT_LE(times->fused_s, 1.03 * times->bound_s());
 }
 
 // 64 sequences of a mini-batch are fewer than the devices, each of which needs one under ZeRO-3.

@@ -15,6 +15,7 @@ constexpr const char* kTailModel = "qwen2.5-7b";
 constexpr const char* kTailGpu = "a100-80g";
 constexpr int64_t kTailPrompt = 16;  // so that prompts hardly matter
 constexpr double kRoundS = 0.01;     // of decoding, up to saturation
+constexpr double kHeadShare = 0.05;  // of a round: the output head's
 constexpr int64_t kTailScoreTokens = 4096;
 
 Result<PlanningProblem> tail_problem(const TailTrace& trace) {
@@ -65,7 +66,8 @@ Calibration tail_prices(const TailTrace& trace, double token_s) {
   const auto add = [&](ProfileOp op, double tokens, double seconds) {
     profile.layers.push_back({op, shape, 1, tokens, 0, seconds});
   };
-  add(ProfileOp::kLayerDecode, saturated, kRoundS / layers);
+  add(ProfileOp::kLayerDecode, saturated, (1 - kHeadShare) * kRoundS / layers);
+  add(ProfileOp::kHeadForward, saturated, kHeadShare * kRoundS);
   add(ProfileOp::kLayerForward, 1, token_s / layers);
   add(ProfileOp::kLayerForward, 2, 2 * token_s / layers);
   Calibration out = committed_calibration();

@@ -177,14 +177,13 @@ double measured_sums_s(const ModelSize& model, double rows, int tp, bool inside,
   return one ? (2.0 * static_cast<double>(model.layers) + 2) * *one : 0;
 }
 
-// Layers and head of a decode step as measured, where the profile has both.
+// Layers and head of a decode step as measured; a head that the profile lacks is computed.
 std::optional<double> measured_decode_s(const ModelSize& model, const DecodeStep& step,
                                         const DeviceModel& device) {
   const auto layer =
       measured(ProfileOp::kLayerDecode, model, {step.tp, step.sequences, step.context}, device);
-  const auto head = measured(ProfileOp::kHeadForward, model, {step.tp, step.sequences, 0}, device);
-  if (!layer || !head) return std::nullopt;
-  return model.layers * *layer + *head +
+  if (!layer) return std::nullopt;
+  return model.layers * *layer + head_forward_s(model, step.sequences, step.tp, device) +
          measured_sums_s(model, step.sequences, step.tp, !step.spans_domains, device);
 }
 

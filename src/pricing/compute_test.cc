@@ -263,6 +263,9 @@ TEST(Decode, AProfileReplacesTheLayers) {
   DeviceModel device = toy_device();
   device.profile = &profile;
   EXPECT_DOUBLE_EQ(decode_step_s(toy_model(), toy_step(), device), 4 * 0.01 + 0.002);
+  profile.layers.pop_back();  // the head is computed then
+  EXPECT_DOUBLE_EQ(decode_step_s(toy_model(), toy_step(), device),
+                   4 * 0.01 + head_forward_s(toy_model(), toy_step().sequences, 1, device));
 }
 
 // Measured RL steps name the engine that generates; their factors are found again under it.
