@@ -17,7 +17,7 @@
 #include "host/work_section.h"
 #include "nn/model_parts.h"
 #include "passes/second_try.h"
-#include "passes/train_calls.h"
+#include "passes/train_call_facts.h"
 #include "program/fused.h"
 #include "samples/call_groups.h"
 #include "samples/call_rows.h"

@@ -1,7 +1,7 @@
 #include "run/idle_watch.h"
 
 #include "base/text.h"
-#include "passes/train_calls.h"
+#include "passes/train_call_facts.h"
 
 namespace braid::inline run {
 namespace {

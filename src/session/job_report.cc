@@ -8,7 +8,7 @@
 #include "comm/transfer_audit.h"
 #include "device/tensor_memory.h"
 #include "host/stop_signal.h"
-#include "passes/train_calls.h"
+#include "passes/train_call_facts.h"
 #include "plan/make_problem.h"
 #include "samples/step_metrics.h"
 #include "scoring/scoring.h"

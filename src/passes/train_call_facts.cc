@@ -1,4 +1,4 @@
-#include "passes/train_calls.h"
+#include "passes/train_call_facts.h"
 
 namespace braid::inline passes {
 namespace {
