@@ -15,12 +15,8 @@ SampleStore store_of(const Graph& graph, const SampleLengths& lengths) {
   SampleStore out(graph);
   out.begin(std::vector<StoredSample>(lengths.prompt.size()));
   for (const Call& call : graph.calls)
-    for (const Field& field : call.writes) {
-      const bool prompts =
-          field.shape == FieldShape::kPerSample && field.type == FieldType::kTokens;
-      if (!field.sizes.empty())
-        out.set_counts(field.sizes, prompts ? lengths.prompt : lengths.response);
-    }
+    for (const Field& field : call.writes)
+      if (!field.sizes.empty()) out.set_counts(field.sizes, numbers_of(field, lengths));
   return out;
 }
 
@@ -38,9 +34,10 @@ EmulatedFields::EmulatedFields(const Program& program, const StepPrices& prices,
       prices_(prices),
       steps_ahead_(steps_ahead),
       misplaced_(std::move(misplaced)),
+      rows_(prices),
       store_(store_of(program.graph, prices.lengths())),
       exchange_(&everyone, store_, this),
-      account_(program, *this, exchange_, steps_ahead) {
+      account_(program, rows_, exchange_, steps_ahead) {
   begin();
 }
 
@@ -56,14 +53,10 @@ void EmulatedFields::begin() {
   }
 }
 
-bool EmulatedFields::has_samples_of(const Exchange& exchange) const {
-  const CallId reader = exchange.shared() ? exchange.producer : exchange.consumer;
-  return program_.graph.calls[reader.value].steps_ahead == steps_ahead_;
-}
-
-// The state of an algorithm is no field.
+// What a fetch has read, and the state of an algorithm, travel as texts.
 bool EmulatedFields::sends_values(const Exchange& shared) const {
-  return program_.graph.calls[shared.producer.value].kind != CallKind::kCompute;
+  const CallKind kind = program_.graph.calls[shared.producer.value].kind;
+  return kind != CallKind::kFetch && kind != CallKind::kCompute;
 }
 
 std::vector<int64_t> EmulatedFields::transfers() {
@@ -71,7 +64,7 @@ std::vector<int64_t> EmulatedFields::transfers() {
   for (size_t i = 0; i < out.size(); ++i) {
     const Exchange& each = program_.exchanges[i];
     const auto entry = static_cast<int32_t>(i);
-    if (!has_samples_of(each)) continue;
+    if (!account_.has_samples_of(each)) continue;
     if (!each.shared()) {
       out[i] = count_of(account_.transfers(entry, 0));
       continue;

@@ -13,11 +13,11 @@
 #include "program/listed_messages.h"
 #include "samples/field_account.h"
 #include "samples/field_exchange.h"
-#include "sim/step_prices.h"
+#include "sim/priced_rows.h"
 
 namespace braid::inline emulate {
 
-class EmulatedFields : private FieldContents, private RowsByRank {
+class EmulatedFields : private FieldContents {
  public:
   using Misplaced = std::function<void(const std::string&)>;
   // Of the calls that work so many steps ahead. `misplaced` is told, from any thread, where ranks
@@ -41,7 +41,6 @@ class EmulatedFields : private FieldContents, private RowsByRank {
 
  private:
   void begin();
-  bool has_samples_of(const Exchange& exchange) const;
   bool sends_values(const Exchange& shared) const;
   int64_t identity(int32_t entry, const Field& field, const Rows& rows) const;
   Result<int64_t> told(int32_t entry, const Field& field, const Rows& rows,
@@ -54,21 +53,11 @@ class EmulatedFields : private FieldContents, private RowsByRank {
   at::Tensor said(const Field& field, const Rows& rows) override;
   Status hear(const Field&, const Rows&, const at::Tensor&) override { return ok_status(); }
 
-  size_t samples() const override { return store_.size(); }
-  std::vector<SampleRows> written_by_rank(CallId call, int64_t, SamplePart part) override {
-    return prices_.written_rows(call, part);
-  }
-  std::vector<SampleRows> read_by_rank(CallId call, int64_t, SamplePart part) override {
-    return prices_.read_rows(call, part);
-  }
-  std::vector<SampleRows> told_by_rank(CallId call, int64_t) override {
-    return prices_.told_rows(call);
-  }
-
   const Program& program_;
   const StepPrices& prices_;
   const int64_t steps_ahead_;
   const Misplaced misplaced_;
+  PricedRows rows_;
   SampleStore store_;  // counts alone
   FieldExchange exchange_;
   FieldAccount account_;

@@ -11,7 +11,7 @@ namespace {
 // In the lanes of samples that move: before messages of stages, behind those of the lists.
 constexpr int64_t kHandOverOrder = (int64_t{1} << 32) - (int64_t{1} << 20);
 // What ranks come to that is no share: the entries of those are from 0 on.
-constexpr int64_t kHandOverItself = -1, kFetches = -2;
+constexpr int64_t kHandOverItself = -1;
 
 }  // namespace
 
@@ -29,11 +29,10 @@ void EmulatedRank::add_fields() {
   for (size_t i = 0; i < list().size(); ++i) {
     const auto index = static_cast<int32_t>(i);
     const int32_t entry = list()[i].detail;
-    const bool fetches =
-        list()[i].kind == OpKind::kCall && call(list()[i].call).kind == CallKind::kFetch;
     if (list()[i].kind == OpKind::kExchange) {
       add_exchange(index, of_step[entry]);
     } else if (list()[i].kind == OpKind::kShare) {
+      if (entry == share_of_fetch(program_)) fetched_ = index;
       note_meeting(prices_.exchange(entry, work_.rank).seconds,
                    1 + of_step[entry] + of_later[entry]);
       lanes_.add(kFieldsInOrder, [this, index] { return share(index); });
@@ -41,10 +40,6 @@ void EmulatedRank::add_fields() {
       note_meeting(prices_.hand_over_s(), 1);
       lanes_.add(kFieldsInOrder, [this, index] { return hand_over(index); });
       add_moved_samples(index);
-    } else if (fetches) {
-      if (first_fetch_ < 0) first_fetch_ = index;
-      note_meeting(prices_.told_s(list()[i].call), 1);
-      lanes_.add(kFieldsInOrder, [this, index] { return end_fetch(index); });
     }
   }
 }
@@ -69,15 +64,6 @@ Result<int64_t> EmulatedRank::come_to(int32_t index) const {
   BRAID_ASSIGN(const int64_t came, came_.wait(index));
   BRAID_ASSIGN(const int64_t ready, latest(list()[index].after));
   return std::max(came, ready);
-}
-
-// What moves at the begin of a step waits for the first one.
-Status EmulatedRank::end_fetch(int32_t index) {
-  BRAID_ASSIGN(const int64_t here, come_to(index));
-  const CallId fetch = list()[index].call;
-  BRAID_ASSIGN(const int64_t ready, meet_all(here, kFetches - fetch.value, "the end of a fetch"));
-  fetched_.set(index, ready + clock_.length_ns(prices_.told_s(fetch)));
-  return ok_status();
 }
 
 Status EmulatedRank::share(int32_t index) {

@@ -82,7 +82,8 @@ Result<int64_t> EmulatedRank::messages_ready(int32_t instruction) const {
   BRAID_ASSIGN(const int64_t ready, latest(list()[instruction].after));
   const Instruction& i = list()[instruction];
   if (i.kind == OpKind::kReallocate && prices_.moves_slices(i.detail)) return ready;
-  BRAID_ASSIGN(const int64_t fetched, fetched_.wait(first_fetch_));
+  if (fetched_ < 0) return ready;
+  BRAID_ASSIGN(const int64_t fetched, ends_.wait(fetched_));
   return std::max(fetched, ready);
 }
 

@@ -50,7 +50,6 @@ EmulatedRank::EmulatedRank(const Program& program, const PlanningProblem& proble
       begun_exchanges_(program.ranks[work_.rank.value].instructions.size()),
       arrivals_(program.ranks[work_.rank.value].instructions.size()),
       begun_moves_(program.ranks[work_.rank.value].instructions.size()),
-      fetched_(program.ranks[work_.rank.value].instructions.size()),
       handed_over_(1),
       moved_(prices.handed() == nullptr ? 0
                                         : kMessagesOfSample * prices.handed()->handed.moves.size()),
@@ -65,7 +64,6 @@ void EmulatedRank::fail(const Status& failure) {
   came_.fail(failure);
   begun_exchanges_.fail(failure);
   begun_moves_.fail(failure);
-  fetched_.fail(failure);
   handed_over_.fail(failure);
   moved_.fail(failure);
   for (const auto& ends : message_ends_) ends->fail(failure);
@@ -179,11 +177,6 @@ Status EmulatedRank::run_call(const CallPart& at) {
     for (size_t i = 0; i < work->ops.ops.size(); ++i)
       BRAID_TRY(run_op(work, static_cast<int32_t>(i)));
   }
-  if (call(at.first).kind == CallKind::kFetch) {
-    came_.set(instruction_, device_ns_);  // in the lane of what all ranks do together
-    BRAID_ASSIGN(const int64_t told, fetched_.wait(instruction_));
-    compute_until(told);
-  }
   leave_call(at);
   return ok_status();
 }
@@ -206,21 +199,26 @@ Status EmulatedRank::run_ops(const Instruction& instruction) {
   return work->cursor.run(instruction.kind, [&](int32_t op) { return run_op(work, op); });
 }
 
-// The passes of both calls in their common order, then the sums of each among the ranks of a
-// replica.
+struct EmulatedRank::Passes {
+  EmulatedRank& rank;
+  EmulatedCall* work;
+
+  Status run(int32_t op) const { return rank.run_op(work, op); }
+  Status begin_passes() {
+    return work->cursor.begin_passes([&](int32_t op) { return run(op); });
+  }
+  Status run_pass(const ScheduleOp& pass) {
+    return work->cursor.run_pass(pass, [&](int32_t op) { return run(op); });
+  }
+  Status end_passes() {
+    return work->cursor.end_passes([&](int32_t op) { return run(op); });
+  }
+};
+
 Status EmulatedRank::run_fused(const FusedCalls& fused) {
-  std::array<EmulatedCall*, 2> both = {open_work({fused.calls[0], SamplePart::kAll}),
-                                       open_work({fused.calls[1], SamplePart::kAll})};
-  const auto run_while = [&](int c, const auto& wanted) {
-    return both[c]->cursor.run_while(wanted, [&](int32_t op) { return run_op(both[c], op); });
-  };
-  for (int c = 0; c < 2; ++c)
-    BRAID_TRY(run_while(c, [](const Op& op) { return op.kind == OpKind::kZero; }));
-  for (const FusedPass& pass : fused_passes(program_, fused, work_.rank))
-    BRAID_TRY(run_while(pass.call, [&](const Op& op) { return is_of_pass(op, pass.op); }));
-  for (int c = 0; c < 2; ++c)
-    BRAID_TRY(run_while(c, [](const Op& op) { return op.run == OpKind::kPasses; }));
-  return ok_status();
+  Passes first{*this, open_work({fused.calls[0], SamplePart::kAll})};
+  Passes second{*this, open_work({fused.calls[1], SamplePart::kAll})};
+  return run_fused_passes(program_, fused, work_.rank, std::array<Passes*, 2>{&first, &second});
 }
 
 bool EmulatedRank::region_done(const Instruction& end) const {

@@ -132,7 +132,6 @@ class EmulatedRank : private Executor {
   Status begin_exchange(int32_t index);
   Status share(int32_t index);
   Status hand_over(int32_t index);
-  Status end_fetch(int32_t index);
   Result<int64_t> meet_all(int64_t ready_ns, int64_t what, const std::string& name);
   EmulatedFields& fields_of(const Exchange& exchange);
 
@@ -142,6 +141,7 @@ class EmulatedRank : private Executor {
   Status run_ops(const Instruction& instruction);
   Status enter_call(const CallPart& at, int32_t first);
   void leave_call(const CallPart& at);
+  struct Passes;  // of one of two calls that are fused
   Status run_fused(const FusedCalls& fused);
   Status run_op(EmulatedCall* work, int32_t index);
   Status run_collective(EmulatedCall* work, int32_t index, int64_t ready_ns);
@@ -180,14 +180,13 @@ class EmulatedRank : private Executor {
   Communicator* everyone_ = nullptr;
   std::unique_ptr<EmulatedFields> fields_, fields_ahead_;  // null: no call works ahead
   EndTimes ends_;                                          // of the list's instructions
-  EndTimes came_;  // when the rank came to a share, an exchange, a hand-over, a fetch's end
+  EndTimes came_;             // when the rank came to a share, an exchange, a hand-over
   EndTimes begun_exchanges_;  // since when it is ready for an exchange that has begun
   std::vector<EmulatedFields::Arrivals> arrivals_;  // likewise: what then comes
   EndTimes begun_moves_;      // likewise: when messages of weights, a load or an offload were begun
   std::set<int32_t> moving_;  // those that were
   std::vector<std::unique_ptr<EndTimes>> message_ends_;  // [reallocation]: of its messages
-  EndTimes fetched_;  // likewise: when all ranks know what a fetch has read
-  int32_t first_fetch_ = -1;
+  int32_t fetched_ = -1;  // the instruction with which all know what the first fetch has read
   EndTimes handed_over_;  // and at which all ranks know what was handed over
   EndTimes moved_;        // by message of a sample that moves: when it is here
   // Of messages of weights: by reallocation, hop and lane.

@@ -119,9 +119,9 @@ TEST(Interpret, RepeatsARegionUntilItIsDone) {
   std::vector<size_t> seen;
   ASSERT_TRUE(run_list(program, 1, scribe, kNoTimer, [&](size_t at) { seen.push_back(at); }).ok());
   const std::string fetch = program.graph.calls[0].name, update = program.graph.calls[1].name;
-  EXPECT_THAT(scribe.order,
-              ElementsAre("run " + fetch, "begin " + update, "passes " + update, "update " + update,
-                          "passes " + update, "update " + update, "end " + update));
+  EXPECT_THAT(scribe.order, ElementsAre("run " + fetch, "share 0", "begin " + update,
+                                        "passes " + update, "update " + update, "passes " + update,
+                                        "update " + update, "end " + update));
   const size_t count = program.ranks[1].instructions.size();
   EXPECT_EQ(scribe.last_passed, count);
   EXPECT_EQ(seen.back(), count - 1);

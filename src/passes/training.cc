@@ -187,11 +187,10 @@ Status Training::begin_passes() {
   if (free_tensor_bytes(model().options().device))
     passes_->measure(*work_.needs, [&](int32_t micro_batch) { return tokens_of(micro_batch); });
   bool opened = false;
-  BRAID_TRY(cursor_.run_while([](const Op& op) { return op.kind == OpKind::kZero; },
-                              [&](int32_t) {
-                                opened = true;
-                                return open_update();
-                              }));
+  BRAID_TRY(cursor_.begin_passes([&](int32_t) {
+    opened = true;
+    return open_update();
+  }));
   BRAID_CHECK(opened, "passes begin with the gradients at zero");
   return ok_status();
 }
@@ -217,15 +216,13 @@ Status Training::run_op_of_passes(int32_t index) {
 
 Status Training::run_pass(const ScheduleOp& pass) {
   if (!passes_) return ok_status();
-  return cursor_.run_while([&](const Op& op) { return is_of_pass(op, pass); },
-                           [&](int32_t op) { return run_op_of_passes(op); });
+  return cursor_.run_pass(pass, [&](int32_t op) { return run_op_of_passes(op); });
 }
 
 // What is left of the passes, and the sums that follow them.
 Status Training::end_passes() {
   if (!passes_) return ok_status();
-  BRAID_TRY(cursor_.run_while([](const Op& op) { return op.run == OpKind::kPasses; },
-                              [&](int32_t op) { return run_op_of_passes(op); }));
+  BRAID_TRY(cursor_.end_passes([&](int32_t op) { return run_op_of_passes(op); }));
   BRAID_TRY(passes_->finish());
   why_ran_out_ = passes_->ran_out();
   if (!why_ran_out_.empty()) check_.forget();

@@ -58,8 +58,8 @@ bool made_earlier(const Call& producer, const Call& consumer) {
 }  // namespace
 
 bool ends_with_share(const Call& call) {
-  return call.kind == CallKind::kGenerate || call.kind == CallKind::kReward ||
-         call.kind == CallKind::kCompute;
+  return call.kind == CallKind::kFetch || call.kind == CallKind::kGenerate ||
+         call.kind == CallKind::kReward || call.kind == CallKind::kCompute;
 }
 
 std::vector<std::string> shared_fields(const Call& call) {
@@ -81,6 +81,7 @@ std::vector<std::vector<CallId>> shares_before(const Graph& graph,
     size_t first = at + 1;
     // Nobody who works ahead waits in a share of the step, and nobody of the step in one of those.
     const auto passes = [&](CallId id) {
+      if (sharing.kind == CallKind::kFetch) return false;
       const std::vector<CallId>& before = waits[id.value];
       const Call& call = graph.calls[id.value];
       if (made_earlier(sharing, call)) return true;
@@ -101,6 +102,15 @@ std::vector<int32_t> shared_before(const Graph& graph) {
   for (size_t at = 0; at < shares.size(); ++at)
     for (const CallId call : shares[at]) out[call.value] = static_cast<int32_t>(at);
   return out;
+}
+
+int32_t share_of_fetch(const Program& program) {
+  const auto found =
+      std::find_if(program.exchanges.begin(), program.exchanges.end(), [&](const Exchange& each) {
+        return each.shared() && program.graph.calls[each.producer.value].kind == CallKind::kFetch;
+      });
+  return found == program.exchanges.end() ? -1
+                                          : static_cast<int32_t>(found - program.exchanges.begin());
 }
 
 int64_t told_numbers(const Call& fetch, int64_t samples) {

@@ -2,12 +2,14 @@
 // runtime, which knows the samples, and for the simulator and emulated devices, which draw them.
 // Pure.
 //
-// What a call found that decides which samples there are and who works on them (lengths, rewards
-// and who is dropped, the state of an algorithm) goes to all ranks in a share, which stands before
-// the first call that waits for it: calls that do not pass beside it, over the samples as they
-// were. What else a call writes goes to the ranks of each call that reads it: an exchange for each
-// reader, as soon as the rows of that reader are settled, which runs beside what ranks compute; the
-// reader waits for it. A rank reads what it needs of the data, so that nothing of a fetch moves.
+// What a call found that decides which samples there are and who works on them (how long rows of
+// the data are, lengths, rewards and who is dropped, the state of an algorithm) goes to all ranks
+// in a share, which stands before the first call that waits for it: calls that do not pass beside
+// it, over the samples as they were. What a fetch has read is shared at once: before that a step
+// has no samples. What else a call writes goes to the ranks of each call that reads it: an exchange
+// for each reader, as soon as the rows of that reader are settled, which runs beside what ranks
+// compute; the reader waits for it. A rank reads what it needs of the data, so that nothing else of
+// a fetch moves.
 #pragma once
 
 #include <cstdint>
@@ -27,8 +29,8 @@ bool ends_with_share(const Call& call);
 // The fields that it shares: counts, which responses were cut, rewards.
 std::vector<std::string> shared_fields(const Call& call);
 
-// Numbers that the rank which has read a row of the data tells all others when a fetch ends: how
-// long its prompt and its responses are, and what else decides which samples there are.
+// Numbers that the rank which has read a row of the data tells all others in the share of a fetch:
+// how long its prompt and its responses are, and what else decides which samples there are.
 // `samples`: of a prompt, where responses are generated.
 int64_t told_numbers(const Call& fetch, int64_t samples);
 // The collectives in which all ranks tell each other these of `prompts` rows, of which each has
@@ -54,6 +56,8 @@ std::vector<std::vector<CallId>> shares_before(const Graph& graph,
                                                const std::vector<CallId>& order);
 // By call, in the graph's order: the call before which its share stands, at most their number.
 std::vector<int32_t> shared_before(const Graph& graph);
+// The first share of a fetch among a program's exchanges; -1: it has none.
+int32_t share_of_fetch(const Program& program);
 
 // Whether the ranks that read what a compute call writes compute it themselves, each of the groups
 // of the samples that it reads: all ranks know what it looks at, as rewards and lengths. Then

@@ -3,8 +3,10 @@
 // devices and on emulated ones. Not thread-safe.
 #pragma once
 
+#include <array>
+
 #include "base/text.h"
-#include "program/op.h"
+#include "program/fused.h"
 
 namespace braid::inline program {
 
@@ -36,8 +38,23 @@ class OpCursor {
                 cat("op ", next_, ", ", op_kind_name((*ops_)[next_].kind), ", was left out"));
     return run_while([&](const Op& op) { return op.run == kind; }, run);
   }
-  // Likewise of the ops of the open mini-batch that come next, as long as they are wanted: a part
-  // of what an instruction executes.
+  // The same of an instruction of passes in pieces, where another call's come between: what the
+  // mini-batch begins with, the ops of a pass that comes next, then all that is left.
+  template <typename Run>
+  Status begin_passes(const Run& run) {
+    return run_while([](const Op& op) { return op.kind == OpKind::kZero; }, run);
+  }
+  template <typename Run>
+  Status run_pass(const ScheduleOp& pass, const Run& run) {
+    return run_while([&](const Op& op) { return is_of_pass(op, pass); }, run);
+  }
+  template <typename Run>
+  Status end_passes(const Run& run) {
+    return run_while([](const Op& op) { return op.run == OpKind::kPasses; }, run);
+  }
+
+ private:
+  // The ops of the open mini-batch that come next, as long as they are wanted.
   template <typename Wanted, typename Run>
   Status run_while(const Wanted& wanted, const Run& run) {
     const int32_t here = minibatch();
@@ -46,9 +63,22 @@ class OpCursor {
     return ok_status();
   }
 
- private:
   const std::vector<Op>* ops_ = nullptr;
   size_t next_ = 0;
 };
+
+// Executes the passes of two fused calls on a rank in their common order. Each of `both` runs them
+// in pieces, as OpCursor has them: begin_passes(), run_pass(pass), end_passes().
+template <typename Passes>
+Status run_fused_passes(const Program& program, const FusedCalls& fused, DeviceId rank,
+                        const std::array<Passes*, 2>& both) {
+  for (Passes* const each : both) BRAID_TRY(each->begin_passes());
+  for (const FusedPass& pass : fused_passes(program, fused, rank)) {
+    const Call& call = program.graph.calls[fused.calls[pass.call].value];
+    BRAID_TRY(both[pass.call]->run_pass(pass.op).at(cat("call ", call.name)));
+  }
+  for (Passes* const each : both) BRAID_TRY(each->end_passes());
+  return ok_status();
+}
 
 }  // namespace braid::inline program

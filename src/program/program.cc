@@ -12,7 +12,8 @@ namespace {
 
 Program lower_in_order(const Graph& graph, const std::vector<CallId>& order) {
   const auto waits = waited_for(graph);
-  std::vector<InstructionId> last(graph.calls.size(), InstructionId{-1});
+  // By call: what it ends with, its share included, and where it begins.
+  std::vector<InstructionId> last(graph.calls.size(), InstructionId{-1}), begin = last;
   Program program;
   program.graph = graph;
   program.staleness = steps_ahead(graph);
@@ -38,9 +39,11 @@ Program lower_in_order(const Graph& graph, const std::vector<CallId>& order) {
     for (const CallId before : waits[id.value])
       if (last[before.value].value >= 0) block.front().after.push_back(last[before.value]);
     for (size_t i = 0; i < block.size(); ++i) {
-      if (block[i].kind == OpKind::kRepeat) block[i].detail = last[fetch_of(graph, id).value].value;
+      if (block[i].kind == OpKind::kRepeat)
+        block[i].detail = begin[fetch_of(graph, id).value].value;
       if (i > 0) block[i].after.push_back(last[id.value]);
       last[id.value] = append(std::move(block[i]));
+      if (i == 0) begin[id.value] = last[id.value];
     }
   }
   share_before(order.size(), order.back());

@@ -103,6 +103,8 @@ struct Exchange {
   std::vector<DeviceId> members;       // ascending
   SamplePart part = SamplePart::kAll;  // kEarly: what has finished goes to a scorer before
   bool shared() const { return consumer.value < 0; }
+  // The call that works on the samples whose fields these are.
+  CallId samples_of() const { return shared() ? producer : consumer; }
   friend bool operator==(const Exchange&, const Exchange&) = default;
 };
 
@@ -240,7 +242,7 @@ std::string program_text(const Program& program);
 std::string program_hash(const Program& program);
 
 // Number of the rules of compile(): another one means other lists from an equal plan.
-inline constexpr int kCompileRules = 2;
+inline constexpr int kCompileRules = 3;
 
 // Likewise of what compile_rank() makes for all ranks alike, of the plan as text, and of the
 // numbers of the rules: ranks that have the same have lists of one program, which whoever made the

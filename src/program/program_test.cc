@@ -19,8 +19,9 @@ TEST(Program, LowersGenerationAndTrainingToRegions) {
   const Program program = *compile(*make_graph(options));
   std::vector<OpKind> codes;
   for (const Instruction& i : program.ranks[0].instructions) codes.push_back(i.kind);
-  EXPECT_EQ(codes, (std::vector<OpKind>{OpKind::kCall, OpKind::kRegionBegin, OpKind::kPasses,
-                                        OpKind::kAgree, OpKind::kUpdate, OpKind::kRegionEnd}));
+  EXPECT_EQ(codes, (std::vector<OpKind>{OpKind::kCall, OpKind::kShare, OpKind::kRegionBegin,
+                                        OpKind::kPasses, OpKind::kAgree, OpKind::kUpdate,
+                                        OpKind::kRegionEnd}));
 }
 
 TEST(Program, TextAndHashFollowTheValue) {

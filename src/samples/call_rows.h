@@ -15,7 +15,7 @@
 #include "program/hand_over.h"
 #include "program/partition.h"
 #include "program/program.h"
-#include "samples/rows_by_rank.h"
+#include "program/rows_by_rank.h"
 #include "samples/sample_store.h"
 
 namespace braid::inline samples {

@@ -4,14 +4,11 @@
 #pragma once
 
 #include <map>
-#include <set>
-#include <utility>
 #include <vector>
 
 #include "comm/transfer_count.h"
-#include "program/program.h"
+#include "program/exchange_walk.h"
 #include "samples/field_exchange.h"
-#include "samples/rows_by_rank.h"
 
 namespace braid::inline samples {
 
@@ -20,10 +17,18 @@ class FieldAccount {
   // Of the calls that work so many steps ahead. REQUIRES: all outlive this.
   FieldAccount(const Program& program, RowsByRank& rows, FieldExchange& exchange,
                int64_t steps_ahead = 0)
-      : program_(program), rows_(rows), exchange_(exchange), steps_ahead_(steps_ahead) {}
+      : program_(program),
+        rows_(rows),
+        exchange_(exchange),
+        walk_(
+            program, rows, exchange.holdings(),
+            [&exchange](const std::vector<Field>& fields) { return exchange.known(fields); },
+            steps_ahead) {}
 
   // Of new samples: nothing is written.
   void begin();
+  // Whether the samples of an exchange are those of this account.
+  bool has_samples_of(const Exchange& exchange) const { return walk_.follows(exchange); }
   // What this rank sends and receives in an exchange or a share of the program that is next.
   TransferCounts transfers(int32_t entry, int64_t step);
   // Begins the moves of an exchange of the program in step `step`.
@@ -42,21 +47,17 @@ class FieldAccount {
                                                const std::map<size_t, double>& mine);
   // What a call has written is on the ranks that it was computed on. Once for each call, or part of
   // its samples. Of what a call made in an earlier step the account is there already.
-  void note_written(CallId call, int64_t step, SamplePart part = SamplePart::kAll);
+  void note_written(CallId call, int64_t step, SamplePart part = SamplePart::kAll) {
+    walk_.note_written(call, step, part);
+  }
 
  private:
-  // All of the program's exchanges before an entry.
-  void account(int32_t entry, int64_t step);
-  // Whether the samples of an exchange are those of this account.
-  bool has_samples_of(const Exchange& exchange) const;
-  // The rows that each rank must have when an exchange has ended.
-  std::vector<SampleRows> needed_in(const Exchange& exchange, int64_t step) {
-    return rows_.read_by_rank(exchange.consumer, step, exchange.part);
-  }
-  // What this rank gives and receives for that.
-  TransferCounts listed(const Exchange& exchange, const std::vector<SampleRows>& needed) const;
+  // What this rank gives and receives in an exchange.
+  TransferCounts listed(int32_t entry, int64_t step);
   // Likewise in the collective of a share.
   TransferCounts listed_share(const Exchange& shared) const;
+  // The rows of which each rank says what the model of a reward call gave, [rank].
+  std::vector<Rows> tellers_of(CallId call, int64_t step);
   const Call& producer_of(const Exchange& exchange) const {
     return program_.graph.calls[exchange.producer.value];
   }
@@ -64,9 +65,7 @@ class FieldAccount {
   const Program& program_;
   RowsByRank& rows_;
   FieldExchange& exchange_;
-  const int64_t steps_ahead_;
-  int32_t accounted_ = 0;                            // exchanges of the step that the account has
-  std::set<std::pair<CallId, SamplePart>> written_;  // whose results it has
+  ExchangeWalk walk_;
 };
 
 }  // namespace braid::inline samples

@@ -276,7 +276,7 @@ bool Session::has_work(const Instruction& instruction) const {
   if (kind == OpKind::kReallocate || kind == OpKind::kRelease || moves_state(kind)) return true;
   if (!moves_fields(kind)) return has_samples(turn_, step_.call(instruction.call));
   const Exchange& fields = program_.exchanges[instruction.detail];
-  return has_samples(turn_, step_.call(fields.shared() ? fields.producer : fields.consumer));
+  return has_samples(turn_, step_.call(fields.samples_of()));
 }
 
 Status Session::act(const Instruction& instruction) {
@@ -359,6 +359,7 @@ Status Session::share(int32_t entry) {
   if (call.carried_steps > 0) BRAID_TRY(carried_->settle());
   FieldAccount& account = account_of(call);
   account.note_shared(entry, position_.step);
+  if (call.kind == CallKind::kFetch) return share_fetched(call);
   if (call.kind == CallKind::kReward) return rewards_.share(shared);
   if (call.kind == CallKind::kCompute) return share_algo_state(shared.producer);
   BRAID_TRY(account.share(shared, position_.step).status());
@@ -425,20 +426,25 @@ int64_t Session::prompts_to_fetch() const {
   return carried_ ? carried_->lacking() : config_.rollout.prompts_per_step;
 }
 
-// Each rank reads its share of the data; who cannot says so where all hear of the others'.
+// Each rank reads its share of the data; who cannot says so in the share.
 Status Session::fetch(const Call& call) {
-  const auto share = read_share(call);
-  BRAID_TRY(talk_.until_told(share.status()));
+  auto share = read_share(call);
+  fetched_ = share.ok() ? std::move(*share) : "";
+  return talk_.until_told(share.status());
+}
+
+// All ranks tell each other what they have read; from here on there are the step's samples.
+Status Session::share_fetched(const Call& call) {
   std::vector<std::string> told;
   const auto listed = [&] {
     const RolloutConfig& of = config_.rollout;
     return listed_of_fetch(call, prompts_to_fetch(), of.samples_per_prompt, ranks());
   };
   const auto tell = [&]() -> Status {
-    BRAID_ASSIGN(told, talk_.gather_or_fail(share.ok() ? *share : "", "the end of fetching"));
+    BRAID_ASSIGN(told, talk_.gather_or_fail(fetched_, "the share of a fetch"));
     return ok_status();
   };
-  BRAID_TRY(audited("the end of fetching", listed, tell));
+  BRAID_TRY(audited(cat("the share of ", call.name), listed, tell));
   const WorkSection section;
   BRAID_TRY(reader_.begin(position_.cursor, told, store_of(call)).at("data.train"));
   position_.cursor += prompts_to_fetch();

@@ -177,6 +177,7 @@ class Session : public Executor {
   Status fetch(const Call& call);
   int64_t prompts_to_fetch() const;
   Result<std::string> read_share(const Call& call);
+  Status share_fetched(const Call& call);
   Status read_for(const Call& call, SamplePart part);
   Status compute(const Call& call);
   // Whether the call does anything in this step.
@@ -218,6 +219,7 @@ class Session : public Executor {
   CallRows rows_;
   FieldExchange exchange_;
   SampleReader reader_;
+  std::string fetched_;  // what this rank tells the others of its share of the data
   std::unique_ptr<RankModels> models_;
   NeedsOfCalls needs_;
   CallWork work_;

@@ -95,13 +95,7 @@ Status TrainCalls::run_fused(const FusedCalls& fused) {
     if (!fits) run_apart(fused, kDeclared);
   }
   if (step_.rows.frame(fused.calls[0]).fused == nullptr) return run_one_by_one(fused);
-  for (Training* const each : both) BRAID_TRY(each->begin_passes());
-  for (const FusedPass& pass : fused_passes(step_.program, fused, self())) {
-    const Call& call = step_.call(fused.calls[pass.call]);
-    BRAID_TRY(both[pass.call]->run_pass(pass.op).at(cat("call ", call.name)));
-  }
-  for (Training* const each : both) BRAID_TRY(each->end_passes());
-  return ok_status();
+  return run_fused_passes(step_.program, fused, self(), both);
 }
 
 // Whether what the passes of both declare together is free on all ranks.

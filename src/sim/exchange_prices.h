@@ -1,11 +1,11 @@
 // What the exchanges and shares of a program take: the rows that its partitions move
-// (program/exchange.h) with the lengths of one step. Pure; thread-safe.
+// (program/exchange_walk.h) with the lengths of one step. Pure; thread-safe.
 #pragma once
 
 #include <functional>
 #include <vector>
 
-#include "program/exchange.h"
+#include "program/exchange_walk.h"
 #include "sim/call_work.h"
 
 namespace braid::inline sim {
@@ -19,13 +19,21 @@ struct ExchangePrice {
   std::vector<int32_t> senders = {};     // ranks that send to it in an exchange: it waits for them
 };
 
+// Numbers that each sample of a step has of a field.
+std::vector<int64_t> numbers_of(const Field& field, const SampleLengths& lengths);
+
+// Seconds of a message, and of a collective of all ranks.
+struct ExchangeLinks {
+  std::function<LinkTime(DeviceId from, DeviceId to, double bytes)> link;
+  std::function<double(OpKind kind, double bytes)> everyone_s;
+};
+
 // Of every entry of the program's table, [entry][rank]; a share's ranks are alike: all wait for the
-// slowest. `written` and `read` give the rows of each rank, [rank], of a call or a part of its
-// samples: those whose results it has, and those that it needs. `link`: the seconds of a message.
-using RowsOf = std::function<std::vector<SampleRows>(CallId, SamplePart)>;
-using LinkOf = std::function<LinkTime(DeviceId from, DeviceId to, double bytes)>;
-std::vector<std::vector<ExchangePrice>> price_exchanges(
-    const Program& program, const SampleLengths& lengths, const RowsOf& written, const RowsOf& read,
-    const LinkOf& link, const std::function<double(double bytes)>& share_s);
+// slowest. `rows`: of the step.
+std::vector<std::vector<ExchangePrice>> price_exchanges(const Program& program,
+                                                        const Workload& workload,
+                                                        const SampleLengths& lengths,
+                                                        RowsByRank& rows,
+                                                        const ExchangeLinks& links);
 
 }  // namespace braid::inline sim

@@ -41,18 +41,14 @@ void StepSimulation::expand_part(CallId id, SamplePart part) {
   if (place.second()) expand_fused(program_.fused[place.entry]);
 }
 
-// A call without a model. Slices of a role that is followed are gathered first; at the end of a
-// fetch all ranks tell each other what they have read.
+// A call without a model. Slices of a role that is followed are gathered first.
 void StepSimulation::expand_host(CallId id) {
-  const CallKind kind = program_.graph.calls[id.value].kind;
-  const TaskId told = kind == CallKind::kFetch ? tasks_.add(prices_.told_s(id)) : -1;
   std::vector<GatherStop> stops;
   for (auto& [device, block] : blocks_[id.value]) {
     const double seconds = prices_.host_call_s(id, DeviceId{device});
     const TaskId task = tasks_.add(seconds);
     tasks_.wait(task, block.begin);
-    tasks_.wait(block.end, told < 0 ? task : told);
-    if (told >= 0) tasks_.wait(told, task);
+    tasks_.wait(block.end, task);
     stops.push_back({DeviceId{device}, block.first, block.begin, task});
     ++instructions_;
     if (options_.events && seconds > 0) {
@@ -63,7 +59,7 @@ void StepSimulation::expand_host(CallId id) {
       message_events_.push_back(event);
     }
   }
-  if (kind != CallKind::kFollow) return;
+  if (program_.graph.calls[id.value].kind != CallKind::kFollow) return;
   const int32_t copy = program_.calls[id.value].copy;
   add_gathers(program_.copies[copy].layout, stops,
               [&](DeviceId rank) { return prices_.gathered(copy, rank); });

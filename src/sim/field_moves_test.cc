@@ -1,4 +1,4 @@
-// When fields of samples move, and what all ranks tell each other at the end of a fetch.
+// When fields of samples move, and what all ranks tell each other when they have fetched.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -56,6 +56,17 @@ TEST(FieldMoves, BeginWhenThoseWhoSendHaveCome) {
   EXPECT_EQ(receiving, 1);
 }
 
+struct FourSamples : RowsByRank {
+  size_t samples() const override { return 4; }
+  std::vector<SampleRows> written_by_rank(CallId, int64_t, SamplePart) override {
+    return {{0}, {1}, {2}, {3}};
+  }
+  std::vector<SampleRows> read_by_rank(CallId, int64_t, SamplePart) override {
+    return {{0}, {0, 1}, {}, {0, 2, 3}};
+  }
+  std::vector<SampleRows> told_by_rank(CallId, int64_t) override { return {}; }
+};
+
 TEST(FieldMoves, OfARankComeFromThoseThatHaveItsRows) {
   const PlanningProblem problem = make_test_problem({.algorithm = "grpo", .devices = 4});
   Program program = *compile(uniform_plan(problem, 4, 1, 1), problem);
@@ -65,18 +76,12 @@ TEST(FieldMoves, OfARankComeFromThoseThatHaveItsRows) {
   program.exchanges = {*found};
   SampleLengths lengths;
   lengths.prompt = lengths.response = {3, 3, 3, 3};
-  const auto prices = price_exchanges(
-      program, lengths,
-      [](CallId, SamplePart) {
-        return std::vector<SampleRows>{{0}, {1}, {2}, {3}};
-      },
-      [](CallId, SamplePart) {
-        return std::vector<SampleRows>{{0}, {0, 1}, {}, {0, 2, 3}};
-      },
-      [](DeviceId, DeviceId, double) {
-        return LinkTime{1, LinkKind::kNvlink};
-      },
-      [](double) { return 0.0; });
+  FourSamples rows;
+  const ExchangeLinks links = {[](DeviceId, DeviceId, double) {
+                                 return LinkTime{1, LinkKind::kNvlink};
+                               },
+                               [](OpKind, double) { return 0.0; }};
+  const auto prices = price_exchanges(program, problem.workload, lengths, rows, links);
   ASSERT_EQ(prices.size(), 1u);
   EXPECT_TRUE(prices[0][0].senders.empty());
   EXPECT_EQ(prices[0][1].senders, (std::vector<int32_t>{0}));
@@ -100,8 +105,8 @@ TEST(FieldMoves, WhatAFetchTells) {
   EXPECT_EQ(few[1].bytes, 16 + 2 * 8);
 }
 
-// All ranks wait for it.
-TEST(FieldMoves, AFetchEndsWhenAllHaveTold) {
+// All ranks wait for it before the step goes on.
+TEST(FieldMoves, AFetchIsSharedWhenAllHaveTold) {
   const PlanningProblem problem = uneven_problem();
   const Trace trace = traced(uniform_plan(problem, 4, 1, 1), problem);
   const CallSummary& fetch = summary_of(trace, "fetch");
@@ -117,7 +122,8 @@ TEST(FieldMoves, AFetchEndsWhenAllHaveTold) {
   EXPECT_GT(told, 0);
   ASSERT_EQ(fetch.spans.size(), 4u);
   for (const auto& [device, span] : fetch.spans)
-    EXPECT_NEAR(span.second - span.first, efficiency.rl_step_host_s + told, 1e-9);
+    EXPECT_NEAR(span.second - span.first, efficiency.rl_step_host_s, 1e-9);
+  EXPECT_NEAR(summary_of(trace, "generate").start_s, efficiency.rl_step_host_s + told, 1e-9);
 }
 
 }  // namespace

@@ -7,6 +7,7 @@
 #include "program/residency.h"
 #include "sim/carried_steps.h"
 #include "sim/predicted_lengths.h"
+#include "sim/priced_rows.h"
 #include "sim/work_cuts.h"
 
 namespace braid::inline sim {
@@ -85,19 +86,26 @@ Status StepPrices::prepare() {
     if (program_.graph.calls[i].carried_steps > 0) take_carried(CallId{static_cast<int32_t>(i)});
   if (program_.scoring.is_on()) take_hand_over();
   partition_calls();
-  exchanges_ = price_exchanges(
-      program_, lengths_, [this](CallId id, SamplePart part) { return written_rows(id, part); },
-      [this](CallId id, SamplePart part) { return read_rows(id, part); },
+  price_exchanges();
+  return ok_status();
+}
+
+void StepPrices::price_exchanges() {
+  PricedRows rows(*this);
+  const ExchangeLinks links = {
       [this](DeviceId from, DeviceId to, double bytes) { return link(from, to, bytes); },
-      [this](double bytes) { return everyone_s(CollectiveOp::kAllGather, bytes); });
+      [this](OpKind kind, double bytes) {
+        return everyone_s(
+            kind == OpKind::kAllReduce ? CollectiveOp::kAllReduce : CollectiveOp::kAllGather,
+            bytes);
+      }};
+  exchanges_ = sim::price_exchanges(program_, problem_.workload, lengths_, rows, links);
   for (size_t entry = 0; entry < exchanges_.size(); ++entry) {
-    const Exchange& each = program_.exchanges[entry];
-    const CallId reader = each.shared() ? each.producer : each.consumer;
-    const double draws = draws_of(problem_, program_.graph.calls[reader.value].name);
+    const CallId call = program_.exchanges[entry].samples_of();
+    const double draws = draws_of(problem_, program_.graph.calls[call.value].name);
     for (ExchangePrice& price : exchanges_[entry])
       price.seconds *= draws, price.sent *= draws, price.received *= draws;
   }
-  return ok_status();
 }
 
 // What the replicas of generations draw.
@@ -325,18 +333,6 @@ double StepPrices::host_call_s(CallId call, DeviceId rank) const {
            (gpu_of(problem_.cluster, rank).hbm_gbytes_per_s * 1e9 * efficiency(rank).stream_share);
   const bool fetch = entry.kind == CallKind::kFetch;
   return fetch && generates(program_.graph) ? efficiency(rank).rl_step_host_s : 0;
-}
-
-double StepPrices::told_s(CallId fetch) const {
-  const Workload& work = problem_.workload;
-  const Call& call = program_.graph.calls[fetch.value];
-  double seconds = 0;
-  for (const ToldByAll& told : told_in_fetch(call, work.prompts, work.samples_per_prompt,
-                                             static_cast<int64_t>(program_.ranks.size())))
-    seconds += everyone_s(
-        told.kind == OpKind::kAllReduce ? CollectiveOp::kAllReduce : CollectiveOp::kAllGather,
-        static_cast<double>(told.bytes));
-  return seconds * draws_of(problem_, call.name);
 }
 
 std::vector<BatchRequest> StepPrices::requests(CallId call, int dp_rank, SamplePart part) const {

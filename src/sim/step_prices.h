@@ -64,8 +64,6 @@ class StepPrices {
   // A call without a model on a rank: the fixed time of a step is where its data come in; a role
   // that follows another moves at the speed of device memory, in every step that is priced.
   double host_call_s(CallId call, DeviceId rank) const;
-  // Seconds in which all ranks tell each other what they have read, at the end of a fetch.
-  double told_s(CallId fetch) const;
 
   // Requests of a replica of a generation call, and the tokens that its cache has: what the plan
   // says, else what memory leaves on its fullest device; at least the longest request.
@@ -152,6 +150,7 @@ class StepPrices {
   std::vector<SampleRows> scored(CallId call) const;
   std::vector<SampleRows> in_step(CallId call, std::vector<SampleRows> rows) const;
   double everyone_s(CollectiveOp op, double bytes) const;
+  void price_exchanges();
   double tallies_s(CallId call, const BatchRound& round, int64_t before, double rounds_s) const;
 
   const Program& program_;

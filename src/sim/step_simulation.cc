@@ -83,12 +83,11 @@ bool StepSimulation::fused_with_previous(CallId id) const {
   return place_in_pair(program_, id).second();
 }
 
-// The end of the first fetch on any rank, which carries the step's time on the host; -1 for none.
+// When all ranks know what the first fetch has read, which carries the step's time on the host; -1
+// for none.
 TaskId StepSimulation::first_fetch() const {
-  for (size_t i = 0; i < program_.graph.calls.size(); ++i)
-    if (program_.graph.calls[i].kind == CallKind::kFetch && !blocks_[i].empty())
-      return blocks_[i].begin()->second.end;
-  return -1;
+  const int32_t share = share_of_fetch(program_);
+  return share < 0 ? -1 : gates_[share].begin()->second;
 }
 
 // Waits that the lists state, and the order in which a rank computes. What moves at the begin of a

@@ -1,5 +1,5 @@
 // Which rows of a step's samples each rank has to do with in a call: of samples that are there
-// (samples/call_rows.h), or of drawn ones on emulated devices. All ranks say the same. Not
+// (samples/call_rows.h), or of drawn ones (sim/priced_rows.h). All ranks say the same. Not
 // thread-safe.
 #pragma once
 
@@ -9,7 +9,7 @@
 
 #include "program/exchange.h"
 
-namespace braid::inline samples {
+namespace braid::inline program {
 
 class RowsByRank {
  public:
@@ -23,4 +23,4 @@ class RowsByRank {
   virtual std::vector<SampleRows> told_by_rank(CallId call, int64_t step) = 0;
 };
 
-}  // namespace braid::inline samples
+}  // namespace braid::inline program
