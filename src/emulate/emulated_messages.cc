@@ -46,6 +46,7 @@ Status EmulatedRank::prepare() {
       stage_channel(CallId{static_cast<int32_t>(program_.graph.calls.size())}, Channel::kNone);
   for (size_t entry = 0; entry < program_.reallocations.size(); ++entry) {
     const std::vector<Message>& messages = program_.reallocations[entry].messages;
+    message_begins_.push_back(std::make_unique<EndTimes>(messages.size()));
     message_ends_.push_back(std::make_unique<EndTimes>(messages.size()));
     for (const Message& message : messages)
       channels_.try_emplace({static_cast<int32_t>(entry), message.depth, message.lane},
@@ -72,7 +73,7 @@ Result<int64_t> EmulatedRank::end_of(int32_t instruction) const {
   if (list()[instruction].kind == OpKind::kRelease) return messages_ready(instruction);
   if (list()[instruction].kind == OpKind::kReallocate &&
       !prices_.moves_slices(list()[instruction].detail))
-    return reallocation_end(instruction);
+    return reallocated_.wait(instruction);
   if (list()[instruction].kind == OpKind::kHandOver) return hand_over_end();
   return ends_.wait(instruction);
 }
@@ -159,12 +160,14 @@ double EmulatedRank::least_stretch(const RealSeconds& real, double allowed_s) co
   return high;
 }
 
-// Its messages from and to this rank, each in its lane.
+// Its messages from and to this rank, each in its lane, and one that begins them and waits for
+// them.
 void EmulatedRank::add_reallocation(int32_t index) {
   const auto& messages = program_.reallocations[list()[index].detail].messages;
   for (size_t number = 0; number < messages.size(); ++number)
     if (messages[number].from == work_.rank || messages[number].to == work_.rank)
       add_message(index, number);
+  lanes_.add({kReallocations, index, 0}, [this, index] { return run_reallocation(index); });
 }
 
 void EmulatedRank::add_message(int32_t index, size_t number) {
@@ -180,42 +183,12 @@ void EmulatedRank::add_message(int32_t index, size_t number) {
   side.event.kind = EventKind::kReallocation;
   side.event.call = list()[index].call, side.event.instruction = index;
   side.name = cat("weights, message ", number, " of reallocation ", entry);
-  add_lane_task(side, [this, index, entry, number, side] {
-    const Message& message = program_.reallocations[entry].messages[number];
-    BRAID_ASSIGN(const int64_t ready, message_ready(index, message));
+  add_lane_task(side, [this, entry, number, side] {
+    BRAID_ASSIGN(const int64_t ready, message_begins_[entry]->wait(number));
     BRAID_ASSIGN(const int64_t end_ns, transfer(side, ready));
     message_ends_[entry]->set(number, end_ns);
     return ok_status();
   });
-}
-
-// A relay passes on what has arrived.
-Result<int64_t> EmulatedRank::message_ready(int32_t index, const Message& message) const {
-  BRAID_ASSIGN(int64_t ready, move_ready(index));
-  const int32_t entry = list()[index].detail;
-  const auto& messages = program_.reallocations[entry].messages;
-  for (size_t i = 0; i < messages.size() && message.from == work_.rank; ++i) {
-    const Message& before = messages[i];
-    if (before.to != work_.rank || before.lane != message.lane || before.slot != message.slot - 1 ||
-        before.depth != message.depth - 1)
-      continue;
-    BRAID_ASSIGN(const int64_t arrived, message_ends_[entry]->wait(i));
-    ready = std::max(ready, arrived);
-  }
-  return ready;
-}
-
-// When all that this rank sends and receives for it has passed.
-Result<int64_t> EmulatedRank::reallocation_end(int32_t index) const {
-  BRAID_ASSIGN(int64_t end, move_ready(index));
-  const int32_t entry = list()[index].detail;
-  const auto& messages = program_.reallocations[entry].messages;
-  for (size_t i = 0; i < messages.size(); ++i)
-    if (messages[i].from == work_.rank || messages[i].to == work_.rank) {
-      BRAID_ASSIGN(const int64_t passed, message_ends_[entry]->wait(i));
-      end = std::max(end, passed);
-    }
-  return end;
 }
 
 void EmulatedRank::add_lane_task(const Side& side, Lanes::Task task) {

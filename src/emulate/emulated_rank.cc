@@ -50,6 +50,7 @@ EmulatedRank::EmulatedRank(const Program& program, const PlanningProblem& proble
       begun_exchanges_(program.ranks[work_.rank.value].instructions.size()),
       arrivals_(program.ranks[work_.rank.value].instructions.size()),
       begun_moves_(program.ranks[work_.rank.value].instructions.size()),
+      reallocated_(program.ranks[work_.rank.value].instructions.size()),
       handed_over_(1),
       moved_(prices.handed() == nullptr ? 0
                                         : kMessagesOfSample * prices.handed()->handed.moves.size()),
@@ -66,7 +67,9 @@ void EmulatedRank::fail(const Status& failure) {
   begun_moves_.fail(failure);
   handed_over_.fail(failure);
   moved_.fail(failure);
-  for (const auto& ends : message_ends_) ends->fail(failure);
+  reallocated_.fail(failure);
+  for (const auto* messages : {&message_begins_, &message_ends_})
+    for (const auto& times : *messages) times->fail(failure);
   for (const auto& [id, work] : work_.calls) work.ends->fail(failure);
 }
 

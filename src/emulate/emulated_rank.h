@@ -68,7 +68,7 @@ class EmulatedRank : private Executor {
   const std::vector<std::string>& misplaced() const { return misplaced_; }
 
  private:
-  enum LaneKind { kSends, kReceives, kHostMoves, kFields, kExchanges };
+  enum LaneKind { kSends, kReceives, kHostMoves, kFields, kExchanges, kReallocations };
   // What ranks do all together, and begins of exchanges: in the order of the list.
   static constexpr Lanes::Key kFieldsInOrder{kFields, 0, 0};
   struct Side {  // this rank's part of a message
@@ -83,8 +83,8 @@ class EmulatedRank : private Executor {
 
   void add_reallocation(int32_t index);
   void add_message(int32_t index, size_t number);
-  Result<int64_t> message_ready(int32_t index, const Message& message) const;
-  Result<int64_t> reallocation_end(int32_t index) const;
+  class WeightCarrier;
+  Status run_reallocation(int32_t index);
   Status move_slices(int32_t index);
   Status gather_followed(CallId call);
   struct Gather {  // of slices of weights
@@ -185,7 +185,9 @@ class EmulatedRank : private Executor {
   std::vector<EmulatedFields::Arrivals> arrivals_;  // likewise: what then comes
   EndTimes begun_moves_;      // likewise: when messages of weights, a load or an offload were begun
   std::set<int32_t> moving_;  // those that were
-  std::vector<std::unique_ptr<EndTimes>> message_ends_;  // [reallocation]: of its messages
+  // [reallocation]: of its messages, when they were begun and have ended.
+  std::vector<std::unique_ptr<EndTimes>> message_begins_, message_ends_;
+  EndTimes reallocated_;  // by instruction: when all of them have
   int32_t fetched_ = -1;  // the instruction with which all know what the first fetch has read
   EndTimes handed_over_;  // and at which all ranks know what was handed over
   EndTimes moved_;        // by message of a sample that moves: when it is here

@@ -56,7 +56,7 @@ Status EmulatedRank::move_slices(int32_t index) {
   device_ns_ = std::max(device_ns_, ready);
   BRAID_TRY(gather_slices(gather_of(home_copy(program_, role)), index, false));
   begin_move(index);
-  BRAID_ASSIGN(const int64_t arrived, reallocation_end(index));
+  BRAID_ASSIGN(const int64_t arrived, reallocated_.wait(index));
   compute_until(arrived);
   BRAID_TRY(gather_slices(gather_of_arrivals(entry), index, true));
   ends_.set(index, device_ns_);

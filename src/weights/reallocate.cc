@@ -37,10 +37,15 @@ at::Tensor ReallocationRun::whole_span(const std::vector<MessagePiece>& pieces,
 ReallocationRun::ReallocationRun(const std::vector<Message>& messages, const ElementStore* from,
                                  ElementStore* to, Communicator& group,
                                  const ReallocateOptions& options)
-    : from_(from), to_(to), group_(group), options_(options) {
-  const int64_t self = group_.members()[group_.index()];
+    : ReallocationRun(messages, from, to, std::make_unique<GroupCarrier>(group, options.channel),
+                      options) {}
+
+ReallocationRun::ReallocationRun(const std::vector<Message>& messages, const ElementStore* from,
+                                 ElementStore* to, std::unique_ptr<MessageCarrier> carrier,
+                                 const ReallocateOptions& options)
+    : from_(from), to_(to), carrier_(std::move(carrier)), options_(options) {
   for (const Message& message : messages)
-    if (message.from.value == self || message.to.value == self)
+    if (message.from == carrier_->rank() || message.to == carrier_->rank())
       for (auto& pieces : cut_message(message, item_bytes()))
         left_.push_back({&message, std::move(pieces)});
 }
@@ -95,7 +100,7 @@ Status ReallocationRun::finish() {
 }
 
 bool ReallocationRun::sends(const Message& message) const {
-  return message.from.value == group_.members()[group_.index()];
+  return message.from == carrier_->rank();
 }
 
 // Where a transfer's elements lie on this rank: what a relay passes on it has received before.
@@ -103,16 +108,30 @@ const ElementStore& ReallocationRun::store_of(const Message& message) const {
   return sends(message) && message.depth == 0 ? *from_ : *to_;
 }
 
-bool ReallocationRun::arrivals_left() const {
-  return std::any_of(under_way_.begin(), under_way_.end(),
-                     [](const UnderWay& each) { return each.arrives; });
+namespace {
+
+bool overlap(const Interval& a, const Interval& b) { return a.begin < b.end && b.begin < a.end; }
+
+bool have_in_common(const Message& a, const Message& b) {
+  for (const MessagePart& x : a.parts)
+    for (const MessagePart& y : b.parts)
+      if (x.item == y.item && overlap(x.layers, y.layers) && overlap(x.units, y.units)) return true;
+  return false;
+}
+
+}  // namespace
+
+bool ReallocationRun::waits_for_arrivals(const Message& relayed) const {
+  return std::any_of(under_way_.begin(), under_way_.end(), [&](const UnderWay& each) {
+    return each.arrives && have_in_common(*each.message, relayed);
+  });
 }
 
 // Whether what is under way has to end before a transfer begins: what it passes on must have
 // arrived, and there must be room for its buffer.
 bool ReallocationRun::must_wait(const Transfer& next) const {
   const Message& message = *next.message;
-  if (sends(message) && message.depth > 0 && arrivals_left()) return true;
+  if (sends(message) && message.depth > 0 && waits_for_arrivals(message)) return true;
   if (under_way_.empty() || whole_span(next.pieces, store_of(message)).defined()) return false;
   const int64_t room = options_.staging_bytes - elements_of(next.pieces) * item_bytes();
   return room <= 0 || staged_bytes_ > room;
@@ -127,6 +146,7 @@ void ReallocationRun::begin(Transfer transfer) {
   const Message& message = *transfer.message;
   const bool sent = sends(message);
   UnderWay next;
+  next.message = &message;
   next.pieces = std::move(transfer.pieces);
   next.arrives = !sent;
   const ElementStore& store = store_of(message);
@@ -144,8 +164,8 @@ void ReallocationRun::begin(Transfer transfer) {
   }
   const std::string name = cat("weights, slot ", message.slot, ", ", message.parts.size(),
                                " parts from kind ", message.parts[0].item);
-  next.pending = sent ? group_.send(next.data, message.to.value, options_.channel, name)
-                      : group_.receive(next.data, message.from.value, options_.channel, name);
+  next.pending =
+      sent ? carrier_->send(message, next.data, name) : carrier_->receive(message, next.data, name);
   (sent ? report_.sent_bytes : report_.received_bytes) += next.data.numel() * item_bytes();
   if (options_.compare) begin_digests(message, &next);
   under_way_.push_back(std::move(next));
@@ -197,11 +217,9 @@ constexpr const char* kAtFault =
 void ReallocationRun::begin_digests(const Message& message, UnderWay* transfer) {
   const auto count = static_cast<int64_t>(transfer->pieces.size() * kDigestDigits);
   const std::string name = cat("hashes of weights, slot ", message.slot);
-  const int32_t channel = options_.channel;
   transfer->digests = at::empty({count}, at::kByte);
-  transfer->from = message.from.value;
   if (!sends(message)) {
-    transfer->digests_come = group_.receive(transfer->digests, message.from.value, channel, name);
+    transfer->digests_come = carrier_->receive(message, transfer->digests, name);
     return;
   }
   char* to = static_cast<char*>(transfer->digests.mutable_data_ptr());
@@ -211,7 +229,7 @@ void ReallocationRun::begin_digests(const Message& message, UnderWay* transfer) 
              [&](const MessagePiece& piece, const at::Tensor& at) {
                to = std::copy_n(digest_of(store, piece, at).data(), kDigestDigits, to);
              });
-  transfer->digests_come = group_.send(transfer->digests, message.to.value, channel, name);
+  transfer->digests_come = carrier_->send(message, transfer->digests, name);
 }
 
 // When all has arrived: what came later may have been written over what came before.
@@ -223,9 +241,9 @@ Status ReallocationRun::check_arrived() const {
       sent += kDigestDigits;
       if (own == said) continue;
       return {Code::kDataLoss,
-              cat(to_->name(piece.item, piece.layer, piece.units), ": rank ",
-                  group_.members()[group_.index()], " has them with SHA-256 ", own, ", rank ",
-                  transfer.from, " sent them with SHA-256 ", said, kAtFault)};
+              cat(to_->name(piece.item, piece.layer, piece.units), ": rank ", carrier_->rank(),
+                  " has them with SHA-256 ", own, ", rank ", transfer.message->from,
+                  " sent them with SHA-256 ", said, kAtFault)};
     }
   }
   return {};
@@ -236,11 +254,11 @@ Status ReallocationRun::check_kept() const {
     for (int64_t layer = part.layers.begin; layer < part.layers.end; ++layer) {
       const MessagePiece piece{part.item, layer, part.units};
       if (digest_of(*from_, piece) == digest_of(*to_, piece)) continue;
-      return {Code::kDataLoss, cat(to_->name(piece.item, piece.layer, piece.units), ": rank ",
-                                   group_.members()[group_.index()],
-                                   " has them otherwise than in the copy that it "
-                                   "took them from",
-                                   kAtFault)};
+      return {Code::kDataLoss,
+              cat(to_->name(piece.item, piece.layer, piece.units), ": rank ", carrier_->rank(),
+                  " has them otherwise than in the copy that it "
+                  "took them from",
+                  kAtFault)};
     }
   return {};
 }

@@ -22,6 +22,39 @@ struct ReallocateOptions {
   bool beside = true;    // what has to wait begins in a thread, else in finish()
 };
 
+// Who carries the messages of a run: the group of all ranks, or links of emulated devices
+// (emulate/), where times travel in place of values. A transfer is a message, or what of a large
+// one travels together. Used by one thread at a time.
+class MessageCarrier {
+ public:
+  virtual ~MessageCarrier() = default;
+  virtual DeviceId rank() const = 0;
+  virtual Pending send(const Message& message, const at::Tensor& data, const std::string& name) = 0;
+  virtual Pending receive(const Message& message, const at::Tensor& data,
+                          const std::string& name) = 0;
+};
+
+// Over a channel of a group.
+class GroupCarrier : public MessageCarrier {
+ public:
+  // REQUIRES: the group outlives this.
+  GroupCarrier(Communicator& group, int32_t channel) : group_(group), channel_(channel) {}
+  DeviceId rank() const override {
+    return DeviceId{static_cast<int32_t>(group_.members()[group_.index()])};
+  }
+  Pending send(const Message& message, const at::Tensor& data, const std::string& name) override {
+    return group_.send(data, message.to.value, channel_, name);
+  }
+  Pending receive(const Message& message, const at::Tensor& data,
+                  const std::string& name) override {
+    return group_.receive(data, message.from.value, channel_, name);
+  }
+
+ private:
+  Communicator& group_;
+  const int32_t channel_;
+};
+
 struct ReallocateReport {
   int64_t sent_bytes = 0, received_bytes = 0;
   int64_t copied_bytes = 0;           // inside this rank
@@ -35,6 +68,9 @@ class ReallocationRun {
   // As reallocate(). REQUIRES: what is referred to outlives the object.
   ReallocationRun(const std::vector<Message>& messages, const ElementStore* from, ElementStore* to,
                   Communicator& group, const ReallocateOptions& options);
+  // The same with another carrier, on the rank that it says.
+  ReallocationRun(const std::vector<Message>& messages, const ElementStore* from, ElementStore* to,
+                  std::unique_ptr<MessageCarrier> carrier, const ReallocateOptions& options);
 
   // Copies what stays on this rank, then begins messages. Where one has to wait, a relay for what
   // it passes on or for room to stage, a thread begins it and those behind it in time. From here to
@@ -56,13 +92,13 @@ class ReallocationRun {
     std::vector<MessagePiece> pieces;
   };
   struct UnderWay {
+    const Message* message = nullptr;
     std::vector<MessagePiece> pieces;
     bool arrives = false;
     bool staged = false;
     at::Tensor data;
     Pending pending;
     // Where hashes are compared: those of the pieces, one after another.
-    int64_t from = -1;
     at::Tensor digests;
     Pending digests_come;
   };
@@ -82,7 +118,7 @@ class ReallocationRun {
   Status begin_left();
   Status wait(Pending& pending);
   void begin(Transfer transfer);
-  bool arrivals_left() const;
+  bool waits_for_arrivals(const Message& relayed) const;
   Status finish_first();
   void begin_digests(const Message& message, UnderWay* transfer);
   Status check_arrived() const;
@@ -90,7 +126,7 @@ class ReallocationRun {
 
   const ElementStore* const from_;
   ElementStore* const to_;
-  Communicator& group_;
+  const std::unique_ptr<MessageCarrier> carrier_;
   const ReallocateOptions options_;
   std::deque<Transfer> left_;  // in the plan's order
   std::deque<UnderWay> under_way_;

@@ -288,6 +288,44 @@ RANK_TEST(Reallocate, RelaysGoOnWhileTheirRankDoesOtherThings, 3) {
   }
 }
 
+// A relay waits for what it passes on, not for what comes beside it: here the rank behind it sends
+// the other half once it has the first.
+RANK_TEST(Reallocate, RelaysWaitForWhatTheyPassOnAlone, 3) {
+  const int64_t rank = world.global_rank();
+  const std::vector<TensorKind> kinds = tensor_kinds(size_of("qwen2"), false);
+  const ParamLayout own = param_layout({{DeviceId{static_cast<int>(rank)}}}, Strategy());
+  const std::vector<MessagePart> all = held_parts(kinds, kLayers, own, 0);
+  const auto message = [&](int from, int to, int slot, int depth, size_t begin, size_t end) {
+    Message out;
+    out.from = DeviceId{from}, out.to = DeviceId{to}, out.slot = slot, out.depth = depth;
+    out.parts.assign(all.begin() + begin, all.begin() + end);
+    return out;
+  };
+  const size_t half = all.size() / 2;
+  const Message comes = message(0, 1, 0, 0, 0, half), other = message(2, 1, 1, 0, half, all.size()),
+                goes_on = message(1, 2, 1, 1, 0, half);
+  FlatStore store(kinds, kLayers, own, 0, at::kInt);
+  store.each([&](int32_t kind, int64_t layer, const Interval& elements, const at::Tensor& to) {
+    if (rank != 1) to.copy_(values_of(kind, layer, elements));
+  });
+  const auto moves = [&](const std::vector<Message>& messages) {
+    ReallocationRun run(messages, rank == 1 ? nullptr : &store, rank == 0 ? nullptr : &store,
+                        **world.everyone(), {.channel = 3});
+    Status status = run.start({});
+    if (status.ok()) status = run.finish();
+    return status.message();
+  };
+  if (rank == 2) {
+    EXPECT_EQ(moves({goes_on}), "");
+    EXPECT_EQ(moves({other}), "");
+  } else {
+    EXPECT_EQ(moves({comes, other, goes_on}), "");
+  }
+  store.each([](int32_t kind, int64_t layer, const Interval& elements, const at::Tensor& got) {
+    EXPECT_TRUE(at::equal(got, values_of(kind, layer, elements))) << kind << " " << layer;
+  });
+}
+
 // A run that nobody waits for ends, whatever its thread waits for.
 RANK_TEST(Reallocate, EndsWithoutWhatHasNotCome, 2) {
   const std::vector<TensorKind> kinds = tensor_kinds(size_of("qwen2"), false);
