@@ -81,8 +81,6 @@ Result<int64_t> EmulatedRank::end_of(int32_t instruction) const {
 // What moves at the begin of a step waits for the step's data, as in the simulator.
 Result<int64_t> EmulatedRank::messages_ready(int32_t instruction) const {
   BRAID_ASSIGN(const int64_t ready, latest(list()[instruction].after));
-  const Instruction& i = list()[instruction];
-  if (i.kind == OpKind::kReallocate && prices_.moves_slices(i.detail)) return ready;
   if (fetched_ < 0) return ready;
   BRAID_ASSIGN(const int64_t fetched, ends_.wait(fetched_));
   return std::max(fetched, ready);

@@ -52,7 +52,7 @@ Status EmulatedRank::move_slices(int32_t index) {
   const int32_t entry = list()[index].detail;
   const RoleId& role = program_.copies[program_.reallocations[entry].copy].role;
   world_.position().enter(cat("emulated step, weights of ", role));
-  BRAID_ASSIGN(const int64_t ready, latest(list()[index].after));
+  BRAID_ASSIGN(const int64_t ready, messages_ready(index));
   device_ns_ = std::max(device_ns_, ready);
   BRAID_TRY(gather_slices(gather_of(home_copy(program_, role)), index, false));
   begin_move(index);

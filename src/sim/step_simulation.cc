@@ -116,8 +116,11 @@ void StepSimulation::add_edges() {
         task = handed_;
         tasks_.wait(task, computed);
       } else if (moves_fields(list[i].kind)) {
+        const Exchange& moved = program_.exchanges[list[i].detail];
         task = gates_[list[i].detail].at(static_cast<int32_t>(r));
         tasks_.wait(task, computed);
+        // Before it there are no samples: nobody goes on.
+        if (program_.graph.calls[moved.producer.value].kind == CallKind::kFetch) computed = task;
       } else if (list[i].kind == OpKind::kReallocate) {
         const ReallocatedOn& here = reallocated_[list[i].detail].at(static_cast<int32_t>(r));
         task = here.come;
