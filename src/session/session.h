@@ -20,24 +20,13 @@
 #include "comm/world.h"
 #include "config/options.h"
 #include "interpret/interpreter.h"
-#include "passes/generation.h"
-#include "samples/fetch_samples.h"
-#include "samples/field_account.h"
 #include "scoring/evaluate.h"
-#include "session/carried_samples.h"
-#include "session/hand_over_calls.h"
-#include "session/infer_calls.h"
 #include "session/job_evaluation.h"
 #include "session/job_report.h"
 #include "session/job_saves.h"
-#include "session/length_predictions.h"
-#include "session/open_step.h"
-#include "session/reward_calls.h"
 #include "session/saved_state.h"
-#include "session/select_calls.h"
-#include "session/step_timeline.h"
-#include "session/steps_ahead.h"
-#include "session/train_calls.h"
+#include "session/step_calls.h"
+#include "session/step_reach.h"
 
 namespace braid::inline session {
 
@@ -61,14 +50,14 @@ class Session : public Executor {
   // update, else the step is open: it goes on where its last update ended.
   Result<std::map<std::string, double>> run_step(const InstructionObserver& observer = {});
   int64_t step() const { return position_.step; }  // steps completed
-  bool step_open() const { return open_.has_value(); }
+  bool step_open() const { return reach_.open().has_value(); }
 
   int64_t ranks() const { return exchange_.ranks(); }
   int64_t rank() const { return exchange_.rank(); }
   // On the first rank: when a generation is handed over (fusion.migrate_below_samples) from the
   // next step on, on all ranks; results do not depend on it. REQUIRES: the program hands over.
-  int64_t hand_over_below() const { return hand_over_.below(); }
-  void set_hand_over_below(int64_t samples) { hand_over_.set_below(samples); }
+  int64_t hand_over_below() const { return calls_.hand_over.below(); }
+  void set_hand_over_below(int64_t samples) { calls_.hand_over.set_below(samples); }
 
   // On the other ranks: does what the first rank begins, until it dismisses them.
   Status follow();
@@ -140,7 +129,7 @@ class Session : public Executor {
   const SampleStore& store() const { return store_; }
   const DataSet& data() const { return data_.data; }
   // Of a train call of the last step. REQUIRES: this rank takes part in it.
-  const Training& training(CallId call) const { return trains_.at(call); }
+  const Training& training(CallId call) const { return calls_.trains.at(call); }
 
   Status execute(const Instruction& instruction) override;
   Status begin_ahead(const Instruction& instruction) override;
@@ -159,41 +148,16 @@ class Session : public Executor {
 
   // Instructions, by their kinds.
   Status act(const Instruction& instruction);
-  void note_predictions(const Call& call);
   Status share(int32_t entry);
   Status run_call(const Call& call, SamplePart part);
-  Status begin_region(const Call& call, SamplePart part);
-  Status generating(const Call& call, const std::function<Status()>& act);
-  Status end_region(const Call& call, SamplePart part);
-  Status begin_load(const Instruction& load);
-  Status offload(int32_t state);
-  // Where the rank is meanwhile is told to those who watch it.
-  Status moving_weights(const std::function<Status()>& move);
-  void note_instruction(size_t index);
-  void note_memory();  // between two calls, where the step is recorded
-
   Status execute_call(const Call& call, SamplePart part);
-  void leave_call(const Call& call);
-  Status fetch(const Call& call);
-  int64_t prompts_to_fetch() const;
-  Result<std::string> read_share(const Call& call);
-  Status share_fetched(const Call& call);
-  Status read_for(const Call& call, SamplePart part);
-  Status compute(const Call& call);
-  // Whether the call does anything in this step.
-  bool due(const Call& call) const { return (position_.step + 1) % call.every_steps == 0; }
+  Status begin_region(const Call& call, SamplePart part);
+  Status end_region(const Call& call, SamplePart part);
+  Status share_algo_state(CallId call);
   // Whether there are samples for an instruction in this turn of the list.
   bool has_work(const Instruction& instruction) const;
-  // Those that a call works on, which may be of a later step.
-  bool works_ahead(const Call& call) const { return call.steps_ahead > 0; }
-  SampleStore& store_of(const Call& call) { return works_ahead(call) ? ahead_->store() : store_; }
-  CallRows& rows_of(const Call& call) { return works_ahead(call) ? ahead_->rows() : rows_; }
-  FieldAccount& account_of(const Call& call) {
-    return works_ahead(call) ? ahead_->account() : account_;
-  }
-  Status follow(const Call& call);
-  Status share_algo_state(CallId call);
-  Status end_generation(const Call& call);
+  void balance(const Call& call);
+  void note_memory();  // between two calls, where the step is recorded
 
   // Of a step.
   void begin_step();
@@ -219,7 +183,6 @@ class Session : public Executor {
   CallRows rows_;
   FieldExchange exchange_;
   SampleReader reader_;
-  std::string fetched_;  // what this rank tells the others of its share of the data
   std::unique_ptr<RankModels> models_;
   NeedsOfCalls needs_;
   CallWork work_;
@@ -228,34 +191,16 @@ class Session : public Executor {
   mutable RankTalk talk_;   // saving and exporting are said to the others too
   const StepContext step_;  // of all of these
 
-  // The parts that instructions are given to.
-  FieldAccount account_;
-  std::unique_ptr<StepsAhead> ahead_;        // null where no call works ahead
-  std::unique_ptr<CarriedSamples> carried_;  // null where no generation leaves samples
-  const bool predicts_;                      // lengths, from the history
-  LengthHistory lengths_;                    // of all prompts, up to the last step
+  StepCalls calls_;
   SavedState state_;
-  Turn turn_;
-  Generation generation_;
-  HandOverCalls hand_over_;
-  InferCalls infers_;
-  RewardCalls rewards_;
-  SelectCalls selects_;
-  TrainCalls trains_;
   JobEvaluation evaluation_;
   JobReport report_;
-  StepTimeline timeline_;
   const at::Device device_;  // of its tensors
-
+  Turn turn_;
+  StepReach reach_;
+  double longest_step_s_ = 0;  // so far
   bool dismissed_ = false;
-  StepProgress start_;  // before the step
-  int64_t updates_before_ = 0;
-  double longest_step_s_ = 0;         // so far
-  size_t noted_ = 0;                  // the instruction that this rank has come to
-  int64_t updates_passed_ = 0;        // those whose bookkeeping is complete
-  bool followed_ = false;             // a role has moved in the step
-  std::optional<StepProgress> open_;  // after its last update; none before the first
-  JobSaves saves_;                    // last: what it writes may alias the above
+  JobSaves saves_;  // last: what it writes may alias the above
 };
 
 }  // namespace braid::inline session

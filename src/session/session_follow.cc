@@ -12,7 +12,7 @@ namespace braid::inline session {
 
 Status Session::announce(Command command) const {
   const auto stall_ms = std::llround(stall_limit_s(config_, longest_step_s_) * 1e3);
-  return talk_.announce({command, hand_over_.below(), stall_ms}, position_.step, step_open());
+  return talk_.announce({command, calls_.hand_over.below(), stall_ms}, position_.step, step_open());
 }
 
 Status Session::dismiss() {
@@ -50,7 +50,7 @@ Status Session::follow() {
   while (true) {
     BRAID_ASSIGN(const RankTalk::Word word, talk_.next_word(position_.step, step_open()));
     if (word.command == Command::kDismiss) return ok_status();
-    hand_over_.set_below(word.hand_over_below);
+    calls_.hand_over.set_below(word.hand_over_below);
     BRAID_TRY(run_command(word.command));
   }
 }
@@ -93,19 +93,21 @@ Status Session::export_models(const std::string& folder) {
 }
 
 Result<CheckpointState> Session::save_state() const {
-  return state_.make(open_, record_.trained.updates == updates_passed_);
+  return state_.make(reach_.open(), reach_.has_noted(record_.trained.updates));
 }
 
 Status Session::load_state(CheckpointReader saved) {
+  std::optional<StepProgress> open;
   const auto take = [&]() -> Status {
-    BRAID_ASSIGN(open_, state_.take(saved));
+    BRAID_ASSIGN(open, state_.take(saved));
     return ok_status();
   };
   BRAID_TRY(talk_.agree(guarded(take), "the state of a checkpoint").status());
-  if (open_) open_->skipped = skipped();
+  if (open) open->skipped = skipped();
+  reach_.set_open(std::move(open));
   BRAID_TRY(take_over_state(saved.numbers(), own_roles()));
   for (const RoleSpec& spec : program_.graph.roles) models_->note_update(spec.role);
-  if (!open_) models_->rest();
+  if (!step_open()) models_->rest();
   return ok_status();
 }
 

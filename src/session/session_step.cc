@@ -24,51 +24,38 @@ void Session::begin_step() {
   record_.ledger.begin_step();
   reader_.begin_step();
   record_.repeats.clear();
-  record_.metrics = open_ ? open_->metrics : Metrics();
-  record_.seconds = open_ ? open_->seconds : std::map<std::string, double>();
-  selects_.begin_step();
-  hand_over_.begin_step();
-  trains_.begin_step();
-  report_.begin_step(open_ ? open_->trained_tokens : 0);
-  updates_before_ = record_.trained.updates;
-  followed_ = false;
-  if (open_) return;
-  start_ = {};
-  start_.position = position_;
-  start_.skipped = skipped();
+  const std::optional<StepProgress>& open = reach_.open();
+  record_.metrics = open ? open->metrics : Metrics();
+  record_.seconds = open ? open->seconds : std::map<std::string, double>();
+  calls_.begin_step();
+  report_.begin_step(open ? open->trained_tokens : 0);
+  StepProgress start;
+  start.position = position_;
+  start.skipped = skipped();
+  reach_.begin(std::move(start), record_.trained.updates);
 }
 
 void Session::passed(size_t next) {
-  updates_passed_ = record_.trained.updates;
-  if (!open_ && updates_passed_ == updates_before_ && !followed_) return;
-  open_ = StepProgress{next,
-                       position_,
-                       record_.metrics,
-                       record_.seconds,
-                       skipped(),
-                       report_.trained_tokens(),
-                       trains_.progress()};
+  if (!reach_.passed(record_.trained.updates, calls_.weights.followed())) return;
+  reach_.set_open(StepProgress{next, position_, record_.metrics, record_.seconds, skipped(),
+                               report_.trained_tokens(), calls_.trains.progress()});
 }
 
 Status Session::reopen(const Instruction& begin) {
   const Call& call = step_.call(begin.call);
   if (call.kind == CallKind::kGenerate)
     return {Code::kDataLoss, "the open step was left within a generation"};
-  const auto progress = open_->trainings.find(call.name);
-  if (progress == open_->trainings.end())
+  const StepProgress& open = *reach_.open();
+  const auto progress = open.trainings.find(call.name);
+  if (progress == open.trainings.end())
     return {Code::kDataLoss, cat("the open step does not say how far ", call.name, " is")};
-  return trains_.resume(call, progress->second);
+  return calls_.trains.resume(call, progress->second);
 }
 
 void Session::abandon_step() {
   exchange_.abandon();
-  rewards_.abandon();
-  hand_over_.abandon();
-  generation_.abandon();
-  if (ahead_) ahead_->abandon();
-  infers_.abandon();
-  trains_.abandon();
-  const StepProgress& kept = open_ ? *open_ : start_;
+  calls_.abandon();
+  const StepProgress& kept = reach_.kept();
   position_ = kept.position;
   set_skipped(kept.skipped);
 }
@@ -81,22 +68,24 @@ Result<std::map<std::string, double>> Session::run_step(const InstructionObserve
 Status Session::run_turn(const Turn& turn, const CallSeconds& timer,
                          const InstructionObserver& noted) {
   turn_ = turn;
-  BRAID_TRY(run_list(program_, rank(), *this, timer, noted, open_ ? open_->next : 0));
+  BRAID_TRY(
+      run_list(program_, rank(), *this, timer, noted, reach_.open() ? reach_.open()->next : 0));
   BRAID_TRY(models_->end_moves());
-  if (ahead_) BRAID_TRY(ahead_->exchange().end_step());
+  if (calls_.ahead) BRAID_TRY(calls_.ahead->exchange().end_step());
   return exchange_.end_step();
 }
 
 // What was made stays, also where the step fails.
 Status Session::fill_ahead(const CallSeconds& timer, const InstructionObserver& noted) {
-  while (ahead_->waiting() < ahead_->wanted(position_.step)) {
+  StepsAhead* const ahead = calls_.ahead.get();
+  while (ahead->waiting() < ahead->wanted(position_.step)) {
     BRAID_TRY(run_turn({.now = false}, timer, noted));
-    ahead_->put();
-    start_.position = position_;
+    ahead->put();
+    reach_.move_start(position_);
   }
   rows_.forget();
-  account_.begin();
-  ahead_->copy_first(&store_, &exchange_.holdings(), &record_.metrics);
+  calls_.account.begin();
+  ahead->copy_first(&store_, &exchange_.holdings(), &record_.metrics);
   return ok_status();
 }
 
@@ -112,18 +101,19 @@ Result<std::map<std::string, double>> Session::take_step(const InstructionObserv
   };
   const InstructionObserver noted = [&](size_t index) {
     count_instruction();
-    note_instruction(index);
+    calls_.place.come_to(index);
     if (observer) observer(index);
   };
   std::map<std::string, double> row;
-  timeline_.begin_step(is_recorded(config_, position_.step));
+  calls_.timeline.begin_step(is_recorded(config_, position_.step));
   const Clock::time_point begin = Clock::now();
   StepAudit audit;
   const Status status = guarded([&] {
     Turn turn;
-    if (ahead_ && !open_) {
+    StepsAhead* const ahead = calls_.ahead.get();
+    if (ahead && !step_open()) {
       BRAID_TRY(fill_ahead(timer, noted));
-      turn.ahead = ahead_->waiting() <= ahead_->wanted(position_.step + 1);
+      turn.ahead = ahead->waiting() <= ahead->wanted(position_.step + 1);
     }
     BRAID_TRY(run_turn(turn, timer, noted));
     const WorkCount now = work_count();
@@ -132,16 +122,16 @@ Result<std::map<std::string, double>> Session::take_step(const InstructionObserv
         around_s / static_cast<double>(now.instructions - counted.instructions);
     const double whole = std::chrono::duration<double>(Clock::now() - begin).count();
     longest_step_s_ = std::max(longest_step_s_, whole);
-    Json record = timeline_.take();
+    Json record = calls_.timeline.take();
     if (!record.is_null()) record["records_read"] = reader_.records_read();
     BRAID_TRY(report_.merge(whole, instruction_s, std::move(record)));
     row = report_.row(static_cast<double>(data_.data.epoch(position_.cursor)));
     ++position_.step;
-    if (predicts_) note_in_history(store_, data_.data, &lengths_);
-    if (carried_) carried_->end_step();
-    if (!ahead_) return ok_status();
-    ahead_->drop_first();
-    if (turn.ahead) ahead_->put();
+    calls_.fetches.end_step();
+    if (calls_.carried) calls_.carried->end_step();
+    if (!ahead) return ok_status();
+    ahead->drop_first();
+    if (turn.ahead) ahead->put();
     return ok_status();
   });
   talk_.end_step(status);
@@ -150,7 +140,7 @@ Result<std::map<std::string, double>> Session::take_step(const InstructionObserv
     return status;
   }
   audit.settle(cat("step ", position_.step));
-  open_.reset();
+  reach_.end();
   return row;
 }
 

@@ -1,0 +1,11 @@
+// The calls that compute an algorithm's functions over samples. Not thread-safe.
+#pragma once
+
+#include "session/step_context.h"
+
+namespace braid::inline session {
+
+// On the rows that this rank computes; the first rank of the call has the metrics, of all samples.
+Status compute(const StepContext& step, const Call& call);
+
+}  // namespace braid::inline session
