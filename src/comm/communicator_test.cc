@@ -9,6 +9,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <thread>
+
 #include "comm/rank_testing.h"
 
 namespace braid::inline comm {
@@ -262,6 +264,27 @@ void expect_few_requests(World& world) {
 }
 RANK_TEST(Communicator, TwoRanksMeetInFewRequests, 2) { expect_few_requests(world); }
 RANK_TEST(Communicator, EightRanksMeetInAsFewRequests, 8) { expect_few_requests(world); }
+
+// Ranks on threads of one process, whose groups of all are over wires.
+TEST(Communicator, TwelveRanksMeetOverWiresInAsFewRequests) {
+  constexpr int64_t kRanks = 12;
+  const auto store = Store::serve_local("few");
+  ASSERT_TRUE(store.ok());
+  std::vector<std::thread> threads;
+  for (int64_t rank = 0; rank < kRanks; ++rank)
+    threads.emplace_back([&store, rank] {
+      Membership self;
+      self.global_rank = rank, self.world_size = self.local_size = kRanks;
+      self.master_port = (*store)->port(), self.store_exists = true, self.attempt = "few";
+      const auto world = World::join(self, {.join_s = 60, .notice_s = 60});
+      ASSERT_TRUE(world.ok()) << world.status().message();
+      ASSERT_TRUE((*(*world)->everyone())->barrier("all have come").ok());
+      EXPECT_GT((*world)->wired_to(), 0);
+      expect_few_requests(**world);
+      EXPECT_EQ((*world)->leave().message(), "");
+    });
+  for (std::thread& thread : threads) thread.join();
+}
 
 TEST(Communicator, OneRankNeedsNobody) {
   auto world = World::join({}, {});

@@ -3,6 +3,7 @@
 #include <arpa/inet.h>
 #include <ifaddrs.h>
 #include <netinet/in.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
 
 #include <array>
@@ -33,6 +34,13 @@ std::string in_numbers(const sockaddr* address, socklen_t size) {
 }
 
 }  // namespace
+
+std::string socket_error_text(int error) {
+  if (error == ENFILE) return "open files: the machine allows no more";
+  rlimit limit{};
+  if (error != EMFILE || ::getrlimit(RLIMIT_NOFILE, &limit) != 0) return std::strerror(error);
+  return cat("open files: limit ", limit.rlim_cur, "; raise `ulimit -n`");
+}
 
 Result<Addresses> addresses_of(const std::string& host, int64_t port) {
   addrinfo hints{}, *found = nullptr;
@@ -69,7 +77,7 @@ Result<Listener> listen_on(const std::string& host, int64_t port, const std::str
   }
   if (out.port != 0) return out;
   return unreachable(
-      cat(what, " on ", host, ":", port, ": ", std::strerror(failure), remedy(failure)));
+      cat(what, " on ", host, ":", port, ": ", socket_error_text(failure), remedy(failure)));
 }
 
 // A datagram socket that is connected sends nothing; the system has chosen its address.

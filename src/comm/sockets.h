@@ -19,6 +19,10 @@ struct Listener {
   int64_t port = 0;
 };
 
+// What the system says of a socket that could not be had, with the limit and its remedy where the
+// process, or the machine, has no room for another file.
+std::string socket_error_text(int error);
+
 using Addresses = std::unique_ptr<addrinfo, void (*)(addrinfo*)>;
 // An error names the host.
 Result<Addresses> addresses_of(const std::string& host, int64_t port);

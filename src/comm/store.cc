@@ -16,6 +16,7 @@
 #include <functional>
 #include <future>
 #include <mutex>
+#include <numeric>
 #include <thread>
 #include <torch/csrc/distributed/c10d/PrefixStore.hpp>
 #include <torch/csrc/distributed/c10d/TCPStore.hpp>
@@ -232,16 +233,27 @@ Result<std::vector<std::string>> Store::get_all(const std::vector<std::string>& 
   return out;
 }
 
+// Where all are there, two requests tell it; else one for each key that may be absent, since a
+// request for values waits for those that are.
 Result<std::vector<std::optional<std::string>>> Store::look(const std::vector<std::string>& keys) {
   std::vector<std::optional<std::string>> out(keys.size());
+  if (keys.empty()) return out;
+  std::vector<size_t> there(keys.size());
+  std::iota(there.begin(), there.end(), size_t{0});
+  const auto lacks = [&](const std::vector<std::string>& some) {
+    ++requests_;
+    return !handle_->store->check(some);
+  };
   BRAID_TRY(guarded(Code::kUnavailable, "store", [&] {
-    for (size_t i = 0; i < keys.size(); ++i) {
-      ++requests_;
-      if (!handle_->store->check({keys[i]})) continue;
-      ++requests_;
-      out[i] = handle_->store->get_to_str(keys[i]);
-    }
+    if (!lacks(keys)) return;
+    if (keys.size() == 1) return there.clear();
+    std::erase_if(there, [&](size_t i) { return lacks({keys[i]}); });
   }));
+  if (there.empty()) return out;
+  std::vector<std::string> wanted;
+  for (const size_t i : there) wanted.push_back(keys[i]);
+  BRAID_ASSIGN(std::vector<std::string> values, get_all(wanted));
+  for (size_t i = 0; i < there.size(); ++i) out[there[i]] = std::move(values[i]);
   return out;
 }
 

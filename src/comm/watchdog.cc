@@ -135,19 +135,19 @@ Status Watchdog::look_once() {
   const Beat own{++beats_, progress_count(), board_.waiting(options_.quiet_s), board_.text()};
   BRAID_TRY(store_->set(beat_key(membership_.global_rank), beat_text(own)));
   say_for_whom(own);
-  BRAID_ASSIGN(const auto seen,
-               store_->look({kFailureKey, beat_key(watched_), process_key(watched_)}));
-  if (seen[0]) {
-    const auto failure = parse_failure(*seen[0]);
+  BRAID_ASSIGN(const auto failed, store_->look({kFailureKey}));  // apart: it hardly ever is there
+  if (failed[0]) {
+    const auto failure = parse_failure(*failed[0]);
     BRAID_CHECK(failure.ok(), failure.status().message());
     // The rank that failed ends itself, with its message, unless it does not know.
     if (failure->global_rank != membership_.global_rank || failure->given_up) end_process(*failure);
     return {};
   }
-  if (seen[2]) process_ = *seen[2];
+  BRAID_ASSIGN(const auto seen, store_->look({beat_key(watched_), process_key(watched_)}));
+  if (seen[1]) process_ = *seen[1];
   if (const auto pid = view_ ? std::nullopt : living_process(process_))
     view_ = PositionView::open(*pid);
-  if (membership_.world_size > 1 && !watched_done_) judge_watched(seen[1].value_or(""));
+  if (membership_.world_size > 1 && !watched_done_) judge_watched(seen[0].value_or(""));
   return {};
 }
 

@@ -216,7 +216,12 @@ class Together {
     return all.narrow(0, begin, part_begin(all.numel(), place + 1, group_.size()) - begin);
   }
   void wait(const std::vector<WireHandle>& messages) const {
-    for (const WireHandle& message : messages) group_.wait(message, deadline_);
+    try {
+      for (const WireHandle& message : messages) group_.wait(message, deadline_);
+    } catch (...) {
+      for (const WireHandle& message : messages) group_.give_up(message);
+      throw;
+    }
   }
   void send(int to, const at::Tensor& data) const { group_.wait(group_.send(to, data), deadline_); }
   void receive(int from, const at::Tensor& room) const {

@@ -7,22 +7,22 @@
 #include <ATen/ops/zeros.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
+#include <time.h>
 
-#include <functional>
-#include <numeric>
-#include <set>
-#include <thread>
+#include <filesystem>
 
 #include "base/text.h"
 #include "comm/beat.h"
-#include "comm/communicator.h"
 #include "comm/message_thread.h"
+#include "comm/wired_testing.h"
 
 namespace braid::inline comm {
 namespace {
 
 using testing::AllOf;
+using testing::ContainsRegex;
 using testing::HasSubstr;
 using testing::Not;
 
@@ -46,56 +46,6 @@ TEST(TreePlace, EveryPlaceHasOneParentAndFewBranches) {
       ASSERT_LE(depth[place], 5);
     }
   }
-}
-
-// Ranks of one process, each on a thread, in one group.
-class WiredRanks {
- public:
-  explicit WiredRanks(int64_t ranks, double deadline_s = 60) : boards_(ranks) {
-    auto store = Store::serve_local("wired");
-    EXPECT_TRUE(store.ok());
-    server_ = std::move(*store);
-    std::vector<int64_t> members(ranks);
-    std::iota(members.begin(), members.end(), 0);
-    for (int64_t rank = 0; rank < ranks; ++rank) {
-      Membership membership;
-      membership.global_rank = rank, membership.world_size = membership.local_size = ranks;
-      wires_.push_back(*Wires::open(*server_, membership));
-      groups_.push_back(std::make_unique<Communicator>(
-          "all", members, CommunicatorContext{rank, deadline_s, &boards_[rank], server_.get()},
-          wired_backend(*wires_.back(), {"all", members, static_cast<int>(rank)})));
-    }
-    for (const auto& wires : wires_) EXPECT_TRUE(wires->meet(*server_).ok());
-  }
-  ~WiredRanks() {
-    for (const auto& wires : wires_) wires->close();
-  }
-
-  void run(const std::function<void(Communicator& all, int64_t rank)>& body) {
-    std::vector<std::thread> threads;
-    for (int64_t rank = 0; rank < size(); ++rank)
-      threads.emplace_back([&, rank] { body(*groups_[rank], rank); });
-    for (std::thread& thread : threads) thread.join();
-  }
-  int64_t size() const { return std::ssize(groups_); }
-  Wires& wires(int64_t rank) { return *wires_[rank]; }
-  Store& store() { return *server_; }
-  int64_t most_peers() const {
-    int64_t most = 0;
-    for (const auto& wires : wires_) most = std::max(most, wires->peers());
-    return most;
-  }
-
- private:
-  std::unique_ptr<Store> server_;
-  std::deque<PositionBoard> boards_;
-  std::vector<std::unique_ptr<Wires>> wires_;
-  std::vector<std::unique_ptr<Communicator>> groups_;
-};
-
-// Numbers whose sum depends on the order in which they are added.
-at::Tensor uneven(int64_t rank, int64_t count) {
-  return (at::arange(count, at::kFloat) + 1.0) / static_cast<double>(3 * rank + 7);
 }
 
 void expect_equal_on_all(const std::vector<at::Tensor>& results) {
@@ -308,6 +258,93 @@ TEST(WiredBackend, WhatARankSentBeforeItEndedComes) {
     ASSERT_EQ(come.message(), "") << "trial " << trial;
     EXPECT_EQ(room.sum().item<float>(), 3000);
   }
+}
+
+// What nobody waits for any more holds no memory, and takes nothing from who waits next.
+TEST(WiredBackend, AReceiveThatWasGivenUpIsLetGo) {
+  WiredRanks ranks(2);
+  Wires &sends = ranks.wires(0), &takes = ranks.wires(1);
+  for (const int64_t count : {3, 60000}) {
+    at::Tensor first = at::zeros({count}), second = at::zeros({count});
+    WireHandle aborted = takes.receive({0, 7, 1}, first), late = takes.receive({0, 7, 1}, second);
+    takes.give_up(aborted);
+    EXPECT_EQ(takes.wait(aborted, deadline_in(60)).code(), Code::kUnavailable);
+    EXPECT_EQ(takes.wait(late, deadline_in(0.01)).code(), Code::kDeadline);
+    aborted = late = nullptr;
+    EXPECT_EQ(first.use_count(), 1u);
+    EXPECT_EQ(second.use_count(), 1u);
+    const at::Tensor sent = uneven(0, count), room = at::zeros({count});
+    const WireHandle going = sends.send({1, 7, 1}, sent);
+    EXPECT_EQ(takes.wait(takes.receive({0, 7, 1}, room), deadline_in(60)).message(), "");
+    EXPECT_EQ(sends.wait(going, deadline_in(60)).message(), "");
+    EXPECT_TRUE(at::equal(room, sent));
+  }
+}
+
+// Takes all files that this process may have, but for as many as are let go.
+class AllFilesTaken {
+ public:
+  AllFilesTaken() {
+    ::getrlimit(RLIMIT_NOFILE, &before_);
+    const auto open = std::distance(std::filesystem::directory_iterator("/proc/self/fd"), {});
+    const rlimit lowered{static_cast<rlim_t>(open) + 16, before_.rlim_max};
+    EXPECT_EQ(::setrlimit(RLIMIT_NOFILE, &lowered), 0);
+    while (true) {
+      FileHandle file(::dup(STDIN_FILENO));
+      if (!file.is_open()) break;
+      files_.push_back(std::move(file));
+    }
+  }
+  ~AllFilesTaken() { ::setrlimit(RLIMIT_NOFILE, &before_); }
+  void let_one_go() { files_.pop_back(); }
+
+ private:
+  rlimit before_{};
+  std::vector<FileHandle> files_;
+};
+
+double cpu_s() {
+  timespec now{};
+  ::clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &now);
+  return static_cast<double>(now.tv_sec) + 1e-9 * static_cast<double>(now.tv_nsec);
+}
+
+constexpr const char* kFilesText = "open files: limit [0-9]+; raise `ulimit -n`";
+
+// Rank 0 has the last file for its side of the connection.
+TEST(WiredBackend, WhoHasNoFileForAConnectionWaitsForOneAndSaysSo) {
+  WiredRanks ranks(2);
+  const at::Tensor room = at::zeros({3});
+  testing::internal::CaptureStderr();
+  WireHandle come;
+  {
+    AllFilesTaken taken;
+    taken.let_one_go();
+    come = ranks.wires(1).receive({0, 7, 1}, room);
+    (void)ranks.wires(0).send({1, 7, 1}, uneven(0, 3));
+    const double before_s = cpu_s();
+    std::this_thread::sleep_for(std::chrono::milliseconds(500));
+    EXPECT_LT(cpu_s() - before_s, 0.2);
+    EXPECT_FALSE(ranks.wires(1).is_done(come));
+  }
+  EXPECT_EQ(ranks.wires(1).wait(come, deadline_in(60)).message(), "");
+  EXPECT_TRUE(at::equal(room, uneven(0, 3)));
+  EXPECT_THAT(testing::internal::GetCapturedStderr(),
+              ContainsRegex(cat("rank 1 cannot be reached by other ranks: ", kFilesText)));
+}
+
+TEST(WiredBackend, WithoutFilesATransferEndsAndSaysWhy) {
+  WiredRanks ranks(2, 60, 0.2);
+  AllFilesTaken taken;
+  const WireHandle refused = ranks.wires(0).send({1, 7, 1}, uneven(0, 3));
+  EXPECT_THAT(ranks.wires(0).wait(refused, deadline_in(60)).message(),
+              ContainsRegex(cat("connecting to rank 1 at 127.0.0.1:[0-9]+: ", kFilesText)));
+  taken.let_one_go();
+  const WireHandle come = ranks.wires(1).receive({0, 7, 1}, at::zeros({3}));
+  (void)ranks.wires(0).send({1, 7, 1}, uneven(0, 3));
+  const Status late = ranks.wires(1).wait(come, deadline_in(60));
+  EXPECT_EQ(late.code(), Code::kUnavailable);
+  EXPECT_THAT(late.message(), ContainsRegex(cat("rank 0 cannot be heard: ", kFilesText)));
 }
 
 TEST(WiredBackend, WhoIsNotOfTheJobIsNotHeard) {

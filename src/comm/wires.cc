@@ -29,13 +29,14 @@ Result<std::string> own_address(const Membership& membership) {
 
 }  // namespace
 
-Result<std::unique_ptr<Wires>> Wires::open(Store& store, const Membership& membership) {
+Result<std::unique_ptr<Wires>> Wires::open(Store& store, const Membership& membership,
+                                           double files_s) {
   BRAID_ASSIGN(const std::string host, own_address(membership));
   BRAID_ASSIGN(Listener listener, listen_on(host, 0, "cannot listen for other ranks", [](int) {
                  return std::string("; GLOO_SOCKET_IFNAME chooses another interface");
                }));
   BRAID_TRY(store.set(address_key(membership.global_rank), cat(host, " ", listener.port)));
-  std::unique_ptr<Wires> out(new Wires(std::move(listener), membership));
+  std::unique_ptr<Wires> out(new Wires(std::move(listener), membership, files_s));
   out->begin();
   return out;
 }
@@ -47,9 +48,10 @@ Status Wires::meet(Store& store) {
   return ok_status();
 }
 
-Wires::Wires(Listener listener, const Membership& membership)
+Wires::Wires(Listener listener, const Membership& membership, double files_s)
     : membership_(membership),
       job_(name_hash(cat(membership.master_port, " ", membership.attempt))),
+      files_s_(files_s),
       listener_(std::move(listener.socket)),
       poll_(::epoll_create1(EPOLL_CLOEXEC)),
       wake_(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)) {}
@@ -116,7 +118,7 @@ Status Wires::connect(int64_t peer) {
   FileHandle socket = socket_of(*found);
   const auto failed = [&] {
     return Status{Code::kUnavailable, cat("connecting to rank ", peer, " at ", parts[0], ":", port,
-                                          ": ", std::strerror(errno))};
+                                          ": ", socket_error_text(errno))};
   };
   if (!socket.is_open()) return failed();
   prepare_socket(socket.get());
@@ -187,8 +189,10 @@ void Wires::grant(const WireHandle& room, int64_t peer, uint64_t number) {
 Status Wires::wait(const WireHandle& message, Deadline deadline) {
   std::unique_lock lock(mutex_);
   const auto over = [&] { return message->done || !message->failure.empty(); };
-  if (!changed_.wait_until(lock, deadline, over))
+  if (!changed_.wait_until(lock, deadline, over)) {
+    forget(message);
     return {Code::kDeadline, cat(rank_name(message->end.peer), " does not answer")};
+  }
   return message->done ? ok_status() : Status{Code::kUnavailable, message->failure};
 }
 
@@ -200,6 +204,16 @@ bool Wires::is_done(const WireHandle& message) const {
 void Wires::give_up(const WireHandle& message) {
   const std::lock_guard lock(mutex_);
   fail(*message, "nobody waits for it any more");
+  forget(message);
+}
+
+// A receive holds its tensor as long as it is awaited. One that has been granted room keeps it: its
+// bytes are on their way.
+void Wires::forget(const WireHandle& message) {
+  const auto found = awaited_.find(message->end);
+  if (found == awaited_.end()) return;
+  std::erase(found->second, message);
+  if (found->second.empty()) awaited_.erase(found);
 }
 
 void Wires::finish(WireMessage& message) {

@@ -17,6 +17,7 @@
 #include <map>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <set>
 #include <string>
 #include <thread>
@@ -50,8 +51,10 @@ using WireHandle = std::shared_ptr<WireMessage>;
 
 class Wires {
  public:
-  // Listens, and tells the store where.
-  static Result<std::unique_ptr<Wires>> open(Store& store, const Membership& membership);
+  // Listens, and tells the store where. Who wants to connect while the process has no room for
+  // another file waits; after `files_s` of that, messages from those who are not connected fail.
+  static Result<std::unique_ptr<Wires>> open(Store& store, const Membership& membership,
+                                             double files_s = 30);
   // Learns where the others listen, once all do; before anything is sent.
   Status meet(Store& store);
   ~Wires();
@@ -61,10 +64,12 @@ class Wires {
   // REQUIRES: contiguous tensors in host memory; both sides state the same number of bytes.
   WireHandle send(const WireEnd& to, at::Tensor data);
   WireHandle receive(const WireEnd& from, at::Tensor room);
-  // kUnavailable: the peer is gone; kDeadline: not in time. The message names the peer.
+  // kUnavailable: the peer is gone; kDeadline: not in time, then it is given up. The message names
+  // the peer.
   Status wait(const WireHandle& message, Deadline deadline);
   bool is_done(const WireHandle& message) const;
-  // Ends who waits for it: kUnavailable.
+  // Ends who waits for it: kUnavailable. Of one that was to be received the room is let go; what
+  // comes then is the next one's, as with Gloo.
   void give_up(const WireHandle& message);
 
   // What is on its way fails, as does what is begun later. Again: nothing.
@@ -78,11 +83,14 @@ class Wires {
   struct Frame;
   struct Early;
   struct Outgoing;
-  Wires(Listener listener, const Membership& membership);
+  Wires(Listener listener, const Membership& membership, double files_s);
 
   void begin();
   void run();
   void accept_all();
+  void note_room(int error);
+  void fail_unheard(const std::string& reason);
+  void watch_listener(bool on);
   void serve(int socket, uint32_t events);
   // All below REQUIRE that mutex_ is held. False: the connection has ended.
   bool read(Connection& from);
@@ -103,6 +111,7 @@ class Wires {
   Connection& add(FileHandle socket, int64_t peer);
   void hear_newcomers();
   void lose(int socket, const std::string& reason);
+  void forget(const WireHandle& message);
   void finish(WireMessage& message);
   void fail(WireMessage& message, const std::string& reason);
   void fail_all_of(int64_t peer, const std::string& reason);
@@ -111,7 +120,9 @@ class Wires {
 
   const Membership membership_;
   const uint64_t job_;
+  const double files_s_;
   const FileHandle listener_, poll_, wake_;
+  std::optional<Deadline> full_until_;  // of the thread: no file is free, and when it goes on
   std::vector<std::string> addresses_;  // by rank
   mutable std::mutex mutex_;
   std::condition_variable changed_;

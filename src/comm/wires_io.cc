@@ -9,8 +9,10 @@
 #include <algorithm>
 #include <array>
 #include <cerrno>
+#include <chrono>
 #include <cstring>
 
+#include "base/log.h"
 #include "comm/wires_frames.h"
 #include "host/progress.h"
 
@@ -18,6 +20,7 @@ namespace braid::inline comm {
 namespace {
 
 constexpr size_t kBytesOfATurn = 4 << 20;  // of one connection before the others
+constexpr int kLookAgain_ms = 100;         // for a free file
 
 }  // namespace
 
@@ -74,6 +77,13 @@ bool Wires::flush(Connection& to) {
   }
   watch(to);
   return true;
+}
+
+void Wires::watch_listener(bool on) {
+  epoll_event event{};
+  if (on) event.events = EPOLLIN;
+  event.data.fd = listener_.get();
+  ::epoll_ctl(poll_.get(), EPOLL_CTL_MOD, event.data.fd, &event);
 }
 
 // What the thread is told of.
@@ -186,9 +196,11 @@ void Wires::run() {
   work_beside();
   std::array<epoll_event, 64> events{};
   while (true) {
-    const int count = ::epoll_wait(poll_.get(), events.data(), static_cast<int>(events.size()), -1);
+    const int count = ::epoll_wait(poll_.get(), events.data(), static_cast<int>(events.size()),
+                                   full_until_ ? kLookAgain_ms : -1);
     const std::lock_guard lock(mutex_);
     if (closed_) return;
+    if (full_until_) accept_all();
     for (int i = 0; i < count; ++i) {
       if (events[i].data.fd == listener_.get()) {
         accept_all();
@@ -202,10 +214,35 @@ void Wires::run() {
 void Wires::accept_all() {
   while (true) {
     FileHandle socket(::accept4(listener_.get(), nullptr, nullptr, SOCK_CLOEXEC));
-    if (!socket.is_open()) return;
+    if (!socket.is_open()) return note_room(errno);
     prepare_socket(socket.get());
     add(std::move(socket), -1);
   }
+}
+
+// Whoever has connected waits in the system while there is no room for another file. The listener
+// is ready all that time, so it is not watched: the thread looks again once in a while.
+void Wires::note_room(int error) {
+  const bool full = error == EMFILE || error == ENFILE || error == ENOBUFS || error == ENOMEM;
+  if (full && full_until_) {
+    if (std::chrono::steady_clock::now() > *full_until_) fail_unheard(socket_error_text(error));
+    return;
+  }
+  if (full == full_until_.has_value()) return;
+  watch_listener(!full);
+  full_until_ = full ? std::optional(deadline_in(files_s_)) : std::nullopt;
+  if (full)
+    log_warning(cat(rank_name(membership_.global_rank), " cannot be reached by other ranks: ",
+                    socket_error_text(error), "; it waits ", format_seconds(files_s_)));
+}
+
+// Who is not connected cannot be heard: who waits for it learns why.
+void Wires::fail_unheard(const std::string& reason) {
+  std::set<int64_t> peers;
+  for (const auto& [end, messages] : awaited_)
+    if (wires_.count(end.peer) == 0) peers.insert(end.peer);
+  for (const int64_t peer : peers)
+    fail_all_of(peer, cat(rank_name(peer), " cannot be heard: ", reason));
 }
 
 // Whether a connection that was begun has been made.

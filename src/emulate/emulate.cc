@@ -272,7 +272,11 @@ Result<Emulation> emulate_step(World& world, const Program& program, const Plann
     BRAID_ASSIGN(const EmulatedClock clock, choose_clock(*everyone, *parts.rank, options, &out));
     const RankUse before = use_so_far(world);
     BRAID_TRY(parts.rank->run(clock));
-    BRAID_ASSIGN(out.use, gather_use(*everyone, use_since(before, use_so_far(world))));
+    RankUse use = use_since(before, use_so_far(world));
+    use.round_calls = static_cast<double>(parts.rank->round_calls());
+    use.calls_of_each =
+        use.calls - use.round_calls + static_cast<double>(parts.rank->calls_of_each_round());
+    BRAID_ASSIGN(out.use, gather_use(*everyone, use));
     return add_result(*everyone, program, *parts.rank, &out);
   };
   // The others must know before the threads of this rank have run into their deadlines.

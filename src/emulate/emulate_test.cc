@@ -97,7 +97,19 @@ RANK_TEST(Emulate, CallsSideBySide, 4) {
     call.strategy.zero_stage = first == 0 ? 0 : 1;
   }
   plan.roles.push_back({RoleId{"reference"}, Residency::kHost});
-  expect_alike(world, emulated(world, plan, problem, {.time_scale = kFast}));
+  const Emulation out = emulated(world, plan, problem, {.time_scale = kFast});
+  expect_alike(world, out);
+  // Rounds that are alike are one here. A rank that executes each has a message for each token.
+  const auto calls_in_rounds = [](const RankUse& use) {
+    return use.calls_of_each - (use.calls - use.round_calls);
+  };
+  ASSERT_EQ(out.use.size(), 4u);
+  for (const RankUse& use : out.use) {
+    EXPECT_GT(use.round_calls, 0);
+    EXPECT_LT(use.round_calls, 128);
+    EXPECT_GE(calls_in_rounds(use), 128);
+  }
+  EXPECT_EQ(calls_in_rounds(out.use[0]), calls_in_rounds(out.use[2]));  // of the other replica
 }
 
 // Weights and optimizers that come from the host layer by layer beside passes, of all roles.

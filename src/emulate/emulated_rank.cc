@@ -388,7 +388,7 @@ Status EmulatedRank::agree_on_round(EmulatedCall* work) {
 // replica are in it.
 Result<int64_t> EmulatedRank::meet_in_round(EmulatedCall* work, const EmulatedCall::Round& round,
                                             OpKind run) {
-  int64_t ready = device_ns_;
+  int64_t ready = device_ns_, calls = 0;
   std::vector<std::pair<at::Tensor, Pending>> sending;
   for (Op op : round.ops.ops) {
     if (op.run != run) continue;
@@ -397,18 +397,24 @@ Result<int64_t> EmulatedRank::meet_in_round(EmulatedCall* work, const EmulatedCa
     const int32_t channel = stage_channel(work->id, op.channel);
     if (op.kind == OpKind::kForward) {
       BRAID_ASSIGN(ready, meet_inside(*work, round.ops, op, ready));
+      calls += std::ssize(calls_inside(work->groups, round.ops, op));
     } else if (op.kind == OpKind::kSend) {
       const at::Tensor data = tensor_of({ready, 0, 0, -1});
+      ++calls;
       sending.emplace_back(data, everyone_->send(data, op.peer.value, channel, "hidden states"));
     } else if (op.kind == OpKind::kReceive) {
       BRAID_ASSIGN(const StandIn got, receive(op.peer, channel, "hidden states"));
       ready = std::max(ready, got.ready_ns);
+      ++calls;
     } else if (op.group >= 0) {
-      BRAID_ASSIGN(ready, meet(work->groups.of(round.ops.groups[op.group].kind), op.kind,
-                               {ready, what, 0, -1}, op_kind_name(op.kind)));
+      Communicator* const group = work->groups.of(round.ops.groups[op.group].kind);
+      BRAID_ASSIGN(ready, meet(group, op.kind, {ready, what, 0, -1}, op_kind_name(op.kind)));
+      calls += group == nullptr ? 0 : 1;
     }
   }
   for (auto& [data, pending] : sending) BRAID_TRY(pending.wait());
+  round_calls_ += calls;
+  calls_of_each_round_ += calls * (run == OpKind::kRound ? round.times : round.agreements);
   return ready;
 }
 

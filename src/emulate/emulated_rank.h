@@ -64,6 +64,10 @@ class EmulatedRank : private Executor {
   std::vector<TraceEvent> events() const { return events_; }
   double device_end_s() const { return clock_.model_s(last_end_ns_); }  // by the clock of devices
   double real_end_s() const { return clock_.model_s(real_end_ns_); }    // when all had happened
+  // Calls of c10d in rounds of generation: that it made, and those of a rank that executes each of
+  // the rounds that are alike.
+  int64_t round_calls() const { return round_calls_; }
+  int64_t calls_of_each_round() const { return calls_of_each_round_; }
   // Where ranks that met meant different things: messages or collectives out of their order.
   const std::vector<std::string>& misplaced() const { return misplaced_; }
 
@@ -206,6 +210,7 @@ class EmulatedRank : private Executor {
   std::set<std::pair<CallPart, int32_t>> begun_;  // calls, and their bodies that have had a forward
   size_t next_round_ = 0;                         // of the generation that is open
   int64_t rounds_begin_ns_ = 0;
+  int64_t round_calls_ = 0, calls_of_each_round_ = 0;
   int64_t last_end_ns_ = 0, real_end_ns_ = 0;
 
   std::mutex results_;

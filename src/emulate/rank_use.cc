@@ -50,15 +50,15 @@ RankUse use_since(const RankUse& before, const RankUse& now) {
 Result<std::vector<RankUse>> gather_use(Communicator& everyone, const RankUse& own) {
   const at::Tensor mine = at::zeros({kNumbersOfUse}, at::kDouble);
   const at::Tensor all = at::zeros({everyone.size() * kNumbersOfUse}, at::kDouble);
-  const double numbers[kNumbersOfUse] = {own.calls,          own.messages,   own.bytes,
-                                         own.store_requests, own.open_files, own.wired_to,
-                                         own.peak_bytes,     own.cpu_s};
+  const double numbers[kNumbersOfUse] = {
+      own.calls,          own.messages,   own.round_calls, own.calls_of_each, own.bytes,
+      own.store_requests, own.open_files, own.wired_to,    own.peak_bytes,    own.cpu_s};
   std::copy(numbers, numbers + kNumbersOfUse, mine.mutable_data_ptr<double>());
   BRAID_TRY(everyone.all_gather(all, mine, "what ranks take").wait());
   std::vector<RankUse> out;
   const auto* n = all.const_data_ptr<double>();
   for (int64_t rank = 0; rank < everyone.size(); ++rank, n += kNumbersOfUse)
-    out.push_back({n[0], n[1], n[2], n[3], n[4], n[5], n[6], n[7]});
+    out.push_back({n[0], n[1], n[2], n[3], n[4], n[5], n[6], n[7], n[8], n[9]});
   return out;
 }
 

@@ -10,6 +10,8 @@ namespace braid::inline emulate {
 struct RankUse {
   double calls = 0;           // of c10d
   double messages = 0;        // those of them that are sends and receives
+  double round_calls = 0;     // and those in rounds of generation, of which alike ones are one
+  double calls_of_each = 0;   // calls of a rank that executes each of them, as real ranks do
   double bytes = 0;           // that it gave to them
   double store_requests = 0;  // its own, neither the watchdog's nor Gloo's
   double open_files = 0;      // at the time
@@ -17,7 +19,7 @@ struct RankUse {
   double peak_bytes = 0;      // resident, the most so far
   double cpu_s = 0;           // of all its threads
 };
-inline constexpr int64_t kNumbersOfUse = 8;
+inline constexpr int64_t kNumbersOfUse = 10;
 
 // Of this process so far.
 RankUse use_so_far(const World& world);

@@ -32,15 +32,16 @@ void add_rounds(const Program& program, const StepPrices& prices, DeviceId rank,
   const int dp_rank = position_in(*frame.where, rank).dp_rank;
   const ReplicaRequests replica = prices.replica_requests(work->id, dp_rank, work->part);
   int64_t rounds = 0;
-  prices.run_rounds(work->id, replica,
-                    [&](const BatchRound& round, double seconds, double agreement_s) {
-                      RoundWork of_round{round.prefill_tokens, round.decoding,
-                                         agreements_in(rounds, round.rounds, round.due) > 0};
-                      of_round.due = round.due;
-                      rounds += round.rounds;
-                      of_round.batches = even_batches(of_round, frame.where->strategy.pp);
-                      work->rounds.push_back({expand(frame, rank, of_round), seconds, agreement_s});
-                    });
+  prices.run_rounds(
+      work->id, replica, [&](const BatchRound& round, double seconds, double agreement_s) {
+        const int64_t agreements = agreements_in(rounds, round.rounds, round.due);
+        RoundWork of_round{round.prefill_tokens, round.decoding, agreements > 0};
+        of_round.due = round.due;
+        rounds += round.rounds;
+        of_round.batches = even_batches(of_round, frame.where->strategy.pp);
+        work->rounds.push_back(
+            {expand(frame, rank, of_round), seconds, agreement_s, round.rounds, agreements});
+      });
 }
 
 // A call as a whole, or the parts in which it runs.

@@ -33,6 +33,8 @@ struct EmulatedCall {
     Expansion ops;
     double seconds = 0;      // of the whole round
     double agreement_s = 0;  // of the agreements after it
+    int64_t times = 1;       // how many it stands for
+    int64_t agreements = 0;  // and how many after them
   };
   std::vector<Round> rounds;  // of generation; rounds that are alike are one
 };

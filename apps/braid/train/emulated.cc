@@ -63,6 +63,8 @@ Json emulation_json(const Emulation& emulation, const TraceDifference& differenc
        {{"number", emulation.use.size()},
         {"calls", over_ranks(emulation.use, &RankUse::calls)},
         {"messages", over_ranks(emulation.use, &RankUse::messages)},
+        {"round_calls", over_ranks(emulation.use, &RankUse::round_calls)},
+        {"calls_of_each", over_ranks(emulation.use, &RankUse::calls_of_each)},
         {"bytes", over_ranks(emulation.use, &RankUse::bytes)},
         {"store_requests", over_ranks(emulation.use, &RankUse::store_requests)},
         {"open_files", over_ranks(emulation.use, &RankUse::open_files)},
