@@ -1,9 +1,9 @@
 // What collectives over wires give beside what they give over Gloo's mesh, and how they end where a
 // rank dies.
 #include <ATen/ops/arange.h>
-#include <ATen/ops/empty.h>
 #include <ATen/ops/equal.h>
 #include <ATen/ops/zeros.h>
+#include <ATen/ops/zeros_like.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 

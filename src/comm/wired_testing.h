@@ -4,6 +4,7 @@
 #include <ATen/ops/arange.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <deque>
 #include <functional>
 #include <memory>
