@@ -426,5 +426,26 @@ TEST(Metric, MergeEqualsAddingAll) {
   EXPECT_EQ(empty.mean(), 0);
 }
 
+// Parts of any sizes have the deviation of the whole, also about a mean that is large beside it.
+TEST(Metric, DeviationsOfPartsAreThatOfTheWhole) {
+  Numbers values;
+  for (int i = 0; i < 57; ++i) values.push_back(1e6 + std::sin(i * 1.3));
+  Metrics whole, merged;
+  add_advantage_metrics(whole, values);
+  for (const auto& [begin, end] :
+       {std::pair(0, 1), std::pair(1, 1), std::pair(1, 20), std::pair(20, 57)}) {
+    Metrics part;
+    add_advantage_metrics(part, {values.begin() + begin, values.begin() + end});
+    merge(merged, part);
+  }
+  const auto shown = [](const Metrics& of) {
+    return reported(kAdvantageStd, of.at(kAdvantageStd));
+  };
+  EXPECT_EQ(shown(whole), std::sqrt(moments(values).variance));
+  EXPECT_NEAR(shown(merged), shown(whole), 1e-8);
+  EXPECT_EQ(merged.at("adv/mean").count, 57);
+  EXPECT_EQ(reported(kAdvantageStd, distribution({3})), 0);
+}
+
 }  // namespace
 }  // namespace braid::inline algo

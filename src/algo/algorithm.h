@@ -19,10 +19,11 @@ namespace braid::inline algo {
 
 using Fields = std::map<std::string, at::Tensor>;
 
-// A mean as (sum, count), so that means over micro-batches, epochs and ranks are exact; also min
-// and max.
+// A mean as (sum, count), so that means over micro-batches, epochs and ranks are exact; also min,
+// max, and the sum of squared distances from the mean. They are merged as by Chan, Golub and
+// LeVeque, "Updating formulae and a pairwise algorithm for computing sample variances", 1979.
 struct Metric {
-  double sum = 0, count = 0, min = 0, max = 0;
+  double sum = 0, count = 0, min = 0, max = 0, squares = 0;
   void add(double value, double weight = 1);
   void merge(const Metric& other);
   double mean() const { return count > 0 ? sum / count : 0; }
@@ -32,7 +33,8 @@ using Metrics = std::map<std::string, Metric>;
 void merge(Metrics& into, const Metrics& from);
 
 // The number shown under a name: the maximum for names that end in "max", the minimum for names
-// that end in "min", otherwise the mean.
+// that end in "min", the standard deviation (n - 1) for kAdvantageStd, otherwise the mean.
+inline constexpr const char* kAdvantageStd = "adv/std";
 double reported(const std::string& name, const Metric& metric);
 
 // Rollout or micro-batch: packed fields and their borders.

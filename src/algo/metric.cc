@@ -1,5 +1,6 @@
 // Metrics as sums, so that any split into micro-batches and ranks gives the same mean.
 #include <algorithm>
+#include <cmath>
 
 #include "algo/algorithm.h"
 
@@ -11,6 +12,9 @@ void Metric::merge(const Metric& other) {
   if (other.count == 0) return;
   min = count == 0 ? other.min : std::min(min, other.min);
   max = count == 0 ? other.max : std::max(max, other.max);
+  squares += other.squares;
+  if (count != 0)
+    squares += std::pow(other.mean() - mean(), 2) * count * other.count / (count + other.count);
   sum += other.sum;
   count += other.count;
 }
@@ -22,6 +26,8 @@ void merge(Metrics& into, const Metrics& from) {
 double reported(const std::string& name, const Metric& metric) {
   if (name.ends_with("max")) return metric.max;
   if (name.ends_with("min")) return metric.min;
+  if (name == kAdvantageStd)
+    return metric.count > 1 ? std::sqrt(metric.squares / (metric.count - 1)) : 0;
   return metric.mean();
 }
 

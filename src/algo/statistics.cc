@@ -4,6 +4,15 @@
 #include <map>
 
 namespace braid::inline algo {
+namespace {
+
+double squared_distances(const std::vector<double>& values, double mean) {
+  double sum = 0;
+  for (const double value : values) sum += std::pow(value - mean, 2);
+  return sum;
+}
+
+}  // namespace
 
 Moments moments(const std::vector<double>& values) {
   Moments result;
@@ -12,8 +21,7 @@ Moments moments(const std::vector<double>& values) {
   for (const double value : values) result.mean += value;
   result.mean /= count;
   if (values.size() < 2) return result;
-  for (const double value : values) result.variance += std::pow(value - result.mean, 2);
-  result.variance /= count - 1;
+  result.variance = squared_distances(values, result.mean) / (count - 1);
   return result;
 }
 
@@ -35,13 +43,13 @@ void add_explained_variance(Metrics& metrics, const std::vector<double>& values,
 Metric distribution(const std::vector<double>& values) {
   Metric metric;
   for (const double value : values) metric.add(value);
+  metric.squares = squared_distances(values, metric.mean());  // rounds less than what is merged
   return metric;
 }
 
 void add_advantage_metrics(Metrics& metrics, const std::vector<double>& advantages) {
   const Metric all = distribution(advantages);
-  metrics["adv/mean"] = metrics["adv/min"] = metrics["adv/max"] = all;
-  metrics["adv/std"].add(std::sqrt(moments(advantages).variance));
+  for (const char* name : {"adv/mean", "adv/min", "adv/max", kAdvantageStd}) metrics[name] = all;
 }
 
 std::vector<std::vector<size_t>> group_members(const std::vector<int64_t>& groups) {

@@ -195,17 +195,35 @@ std::vector<SampleRows> CallRows::scored_by_rank(CallId call, int64_t step) {
   return braid::scored_by_rank(program_, call, store_.counts("groups"), owned);
 }
 
-Rows CallRows::computed_by(CallId call, int64_t step, int64_t rank) {
-  if (!placed() || !computed_by_readers(program_.graph, program_.graph.calls[call.value]))
-    return store_.all_rows();
-  std::set<int64_t> groups;
+// The first rank that reads of a group has its metrics; where none does, the first one of the call.
+ComputedRows CallRows::computed_by(CallId call, int64_t step, int64_t rank) {
+  int64_t first = 0;
+  while (first < rank && dp_rank(call, first) < 0) ++first;
+  ComputedRows out;
+  if (!placed() || !computed_by_readers(program_.graph, program_.graph.calls[call.value])) {
+    (first == rank ? out.reported : out.others) = store_.all_rows();
+    return out;
+  }
+  std::map<int64_t, int64_t> reports;  // the rank, by group
+  std::set<int64_t> own;
   for (const CallId reader : readers_of(program_.graph, call)) {
     const std::vector<SampleRows> read = read_by_rank(reader, step);
-    for (const int32_t row : read[rank]) groups.insert(store_.sample(row).group.value);
+    for (int64_t by = 0; by < std::ssize(read); ++by)
+      for (const int32_t row : read[by]) {
+        const int64_t group = store_.sample(row).group.value;
+        const auto found = reports.try_emplace(group, by).first;
+        found->second = std::min(found->second, by);
+        if (by == rank) own.insert(group);
+      }
   }
-  Rows out;
-  for (const size_t row : store_.all_rows())
-    if (groups.count(store_.sample(row).group.value) > 0) out.push_back(row);
+  for (const size_t row : store_.all_rows()) {
+    const int64_t group = store_.sample(row).group.value;
+    const auto found = reports.find(group);
+    if ((found == reports.end() ? first : found->second) == rank)
+      out.reported.push_back(row);
+    else if (own.count(group) > 0)
+      out.others.push_back(row);
+  }
   return out;
 }
 

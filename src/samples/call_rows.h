@@ -22,6 +22,11 @@ namespace braid::inline samples {
 
 Rows rows_of(const SampleRows& rows);
 
+// Of each group one of the ranks that compute it has the metrics.
+struct ComputedRows {
+  Rows reported, others;
+};
+
 class CallRows : public RowsByRank {
  public:
   // A program that compile(graph) made has one rank, which does everything with the configuration's
@@ -78,7 +83,7 @@ class CallRows : public RowsByRank {
 
   // The rows of which a rank computes what a compute call writes: all of them, or, where its
   // readers compute it (program/exchange.h), the groups of what this rank reads of it.
-  Rows computed_by(CallId call, int64_t step, int64_t rank);
+  ComputedRows computed_by(CallId call, int64_t step, int64_t rank);
 
   // The place of a rank in a call; dp_rank -1: it takes no part.
   GridPosition at(CallId call, int64_t rank) const;

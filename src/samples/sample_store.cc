@@ -265,11 +265,6 @@ void SampleStore::set_rewards(const Rows& rows,
   }
 }
 
-void SampleStore::set_drawn(size_t row, const Json& json) {
-  const auto drawn = json.get<Drawn>();
-  samples_[row].drawn = {drawn.begin(), drawn.end()};
-}
-
 void SampleStore::retain(const std::vector<bool>& kept) {
   samples_ = kept_of(samples_, kept);
   for (auto& [name, lists] : tokens_) lists = kept_of(lists, kept);

@@ -115,8 +115,9 @@ class SampleStore {
     samples_[row].drawn[version] += tokens;
   }
 
-  // As drawn_json() says it. REQUIRES: it is one.
-  void set_drawn(size_t row, const Json& json);
+  void set_drawn(size_t row, std::map<int64_t, int64_t> drawn) {
+    samples_[row].drawn = std::move(drawn);
+  }
 
   // Says of these rows what each reward gave, NaN for nothing. REQUIRES: of each, one for each row.
   void set_rewards(const Rows& rows, const std::map<std::string, std::vector<double>>& by_name);

@@ -1,10 +1,13 @@
 #include "session/carried_samples.h"
 
+#include <ATen/ops/zeros.h>
+
 #include <algorithm>
 #include <utility>
 
-#include "base/contains.h"
 #include "base/text.h"
+#include "comm/rank_texts.h"
+#include "comm/transfer_audit.h"
 #include "program/carried_groups.h"
 #include "program/partition.h"
 #include "samples/drawn_groups.h"
@@ -146,24 +149,40 @@ Status CarriedSamples::end_generation() {
   return ok_status();
 }
 
-// What a replica says of its rows.
-Json CarriedSamples::own_word() const {
-  Json drawn = Json::array();
-  for (const size_t row : own_) drawn.push_back(drawn_json(step_.store.sample(row)));
-  return {{"rows", own_}, {"taken", own_taken_}, {"drawn", std::move(drawn)}};
-}
-
-Status CarriedSamples::take_words(const std::vector<std::string>& words, std::vector<bool>* kept) {
-  for (const std::string& word : words) {
-    if (word.empty()) continue;
-    BRAID_ASSIGN(const Json json, parse_json(word, "what a replica has left"));
-    BRAID_ASSIGN(const Rows rows, json_field<Rows>(json, "rows"));
-    BRAID_ASSIGN(const Rows taken, json_field<Rows>(json, "taken"));
-    for (const size_t row : taken) (*kept)[row] = true;
-    for (size_t i = 0; i < rows.size(); ++i)
-      if (!contains(own_, rows[i])) step_.store.set_drawn(rows[i], json["drawn"][i]);
+// One sum, to which each replica gives the numbers of its rows: whether the step takes it, then the
+// tokens that each version of the weights has drawn of it, the present one first. Before all rows
+// stands how many ranks have failed.
+Result<std::vector<bool>> CarriedSamples::tell() {
+  SampleStore& store = step_.store;
+  const int64_t versions = 1 + carried_steps(step_.program.graph), step = step_.position.step;
+  const at::Tensor words =
+      at::zeros({1 + (1 + versions) * static_cast<int64_t>(store.size())}, at::kInt);
+  auto* const said = words.mutable_data_ptr<int32_t>();
+  const auto of_row = [&](size_t row) { return said + 1 + (1 + versions) * row; };
+  said[0] = step_.talk.keeps_failure() ? 1 : 0;
+  if (step_.rows.leads_replica(generate_, step_.rank())) {
+    for (const size_t row : own_taken_) of_row(row)[0] = 1;
+    for (const size_t row : own_)
+      for (const auto& [version, tokens] : store.sample(row).drawn) {
+        BRAID_CHECK(version <= step && step - version < versions, "samples are carried too long");
+        of_row(row)[1 + step - version] = static_cast<int32_t>(tokens);
+      }
   }
-  return ok_status();
+  const std::string what = "what a generation has left";
+  if (Communicator* const everyone = step_.exchange.everyone()) {
+    const RanksTalk talk;
+    BRAID_TRY(everyone->all_reduce(words, Reduce::kSum, what).wait());
+  }
+  if (said[0] > 0) BRAID_TRY(step_.talk.gather_or_fail("", what).status());
+  std::vector<bool> kept;
+  for (const size_t row : store.all_rows()) {
+    kept.push_back(of_row(row)[0] > 0);
+    std::map<int64_t, int64_t> drawn;
+    for (int64_t age = 0; age < versions; ++age)
+      if (const int32_t tokens = of_row(row)[1 + age]; tokens > 0) drawn[step - age] = tokens;
+    store.set_drawn(row, std::move(drawn));
+  }
+  return kept;
 }
 
 void CarriedSamples::note_metrics(const std::vector<bool>& kept) const {
@@ -184,13 +203,7 @@ void CarriedSamples::note_metrics(const std::vector<bool>& kept) const {
 }
 
 Status CarriedSamples::settle() {
-  const bool tells = !own_.empty() && step_.rows.leads_replica(generate_, step_.rank());
-  std::vector<std::string> words = {tells ? own_word().dump() : std::string()};
-  if (step_.ranks() > 1) {
-    BRAID_ASSIGN(words, step_.talk.gather_or_fail(words.front(), "what a generation has left"));
-  }
-  std::vector<bool> kept(step_.store.size(), false);
-  BRAID_TRY(take_words(words, &kept));
+  BRAID_ASSIGN(const std::vector<bool> kept, tell());
   note_metrics(kept);
   std::vector<bool> others = kept;
   others.flip();
@@ -208,13 +221,14 @@ Status CarriedSamples::settle() {
 
 Result<Json> CarriedSamples::save(bool open) {
   Samples& of = open ? left_ : waiting_;
-  std::map<int64_t, Generated> progress;
-  BRAID_ASSIGN(const auto texts,
-               step_.exchange.gather_text(generated_json(of.progress).dump(), "what is carried"));
-  for (const std::string& text : texts) {
+  std::map<int64_t, Generated> progress = of.progress;
+  const auto hear = [&](const std::string& text) -> Status {
     BRAID_ASSIGN(const Json list, parse_json(text, "what a rank carries"));
-    BRAID_TRY(read_generated(list, &progress));
-  }
+    return read_generated(list, &progress);
+  };
+  BRAID_TRY(merge_to_first(step_.exchange.everyone(),
+                           {[&] { return generated_json(progress).dump(); }, hear},
+                           "what is carried"));
   if (step_.rank() != 0) return Json();
   BRAID_TRY(step_.reader.read(of.store.all_rows(), of.store).at("data.train"));
   NamedTensors none;

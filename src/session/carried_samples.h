@@ -60,8 +60,7 @@ class CarriedSamples {
   int64_t oldest_version(size_t row) const;
   std::optional<std::vector<bool>> taken() const;  // of the own rows
   void note_drawn();
-  Json own_word() const;
-  Status take_words(const std::vector<std::string>& words, std::vector<bool>* kept);
+  Result<std::vector<bool>> tell();  // which rows the step takes
   void note_metrics(const std::vector<bool>& kept) const;
 
   const StepContext& step_;

@@ -5,19 +5,33 @@
 
 namespace braid::inline session {
 
-Status compute(const StepContext& step, const Call& call) {
-  const WorkSection section;
+namespace {
+
+Result<Metrics> compute_rows(const StepContext& step, const Call& call, const Rows& rows) {
+  if (rows.empty()) return Metrics();
   BRAID_ASSIGN(const ComputeFn function, find_compute(call.function));
-  const CallId id = step.id_of(call);
-  const bool leads = step.leads(id);
-  const Rows rows =
-      leads ? step.store.all_rows() : step.rows.computed_by(id, step.position.step, step.rank());
-  if (rows.empty() && !leads) return ok_status();
   BRAID_ASSIGN(const AlgoBatch batch, step.store.gather(call.reads, rows));
   BRAID_ASSIGN(ComputeResult result, function(batch, step.config.algorithm, step.position.algo));
   for (const Field& field : call.writes)
     BRAID_TRY(step.store.put_reals(field.name, rows, result.fields.at(field.name)));
-  if (leads) merge(step.record.metrics, result.metrics);
+  return std::move(result.metrics);
+}
+
+}  // namespace
+
+// A function that keeps state runs on one rank, which needs it alone: the first rank of the job
+// hears what has changed with the reports, for checkpoints.
+Status compute(const StepContext& step, const Call& call) {
+  const WorkSection section;
+  const ComputedRows rows =
+      step.rows.computed_by(step.id_of(call), step.position.step, step.rank());
+  const AlgoState before = step.position.algo;
+  BRAID_ASSIGN(const Metrics metrics, compute_rows(step, call, rows.reported));
+  merge(step.record.metrics, metrics);
+  BRAID_TRY(compute_rows(step, call, rows.others).status());
+  for (const auto& [name, value] : step.position.algo)
+    if (const auto was = before.find(name); was == before.end() || was->second != value)
+      step.record.algo[name] = value;
   return ok_status();
 }
 

@@ -5,7 +5,7 @@
 
 namespace braid::inline session {
 
-// On the rows that this rank computes; the first rank of the call has the metrics, of all samples.
+// On the rows that this rank computes; of each group one rank has the metrics.
 Status compute(const StepContext& step, const Call& call);
 
 }  // namespace braid::inline session

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "base/text.h"
+#include "comm/rank_texts.h"
 #include "plan/make_problem.h"
 #include "scoring/evaluate.h"
 #include "scoring/score_samples.h"
@@ -12,6 +13,11 @@ namespace braid::inline session {
 namespace {
 
 using Scores = std::vector<std::vector<RewardOutcome>>;
+
+// With a reward model, samples of a step or of an evaluation.
+bool is_scoring(const Call& call) {
+  return call.kind != CallKind::kTrainStep && is_reward_role(call.role.value);
+}
 
 std::string generated_text(const std::vector<Generated>& responses) {
   Json out = Json::array();
@@ -36,13 +42,20 @@ Status add_generated(const std::string& text, std::vector<Generated>* out) {
 Result<EvalReport> JobEvaluation::run() {
   const RankModels::Everything here(step_.models);
   BRAID_ASSIGN(const std::vector<Generated> drawn, responses());
+  if (step_.rank() != 0 && !scored_by_calls()) return EvalReport();
   BRAID_ASSIGN(const std::vector<RewardSample> samples, evaluator_->samples(drawn));
   BRAID_ASSIGN(const Scores found, scores(samples));
   step_.talk.part();
   return step_.rank() == 0 ? evaluator_->report(samples, found, step_.position.step) : EvalReport();
 }
 
-// On every rank all of them.
+// Whether calls of reward models score, on ranks of their own.
+bool JobEvaluation::scored_by_calls() const {
+  const auto& calls = step_.program.graph.calls;
+  return std::any_of(calls.begin(), calls.end(), is_scoring);
+}
+
+// On the first rank all of them, and on every rank where calls score.
 Result<std::vector<Generated>> JobEvaluation::responses() {
   const auto& calls = step_.program.graph.calls;
   const auto generate = std::find_if(calls.begin(), calls.end(), [](const Call& call) {
@@ -54,11 +67,17 @@ Result<std::vector<Generated>> JobEvaluation::responses() {
   } else {
     BRAID_ASSIGN(mine, responses_in_layout(step_.id_of(*generate)));
   }
-  if (step_.ranks() == 1) return mine;
-  BRAID_ASSIGN(const auto texts, step_.exchange.gather_text(generated_text(mine), "responses"));
-  std::vector<Generated> all;
-  for (const std::string& text : texts) BRAID_TRY(add_generated(text, &all));
-  return all;
+  Communicator* const all = step_.exchange.everyone();
+  const auto hear = [&](const std::string& text) { return add_generated(text, &mine); };
+  const char* const what = "responses";
+  BRAID_TRY(merge_to_first(all, {[&] { return generated_text(mine); }, hear}, what));
+  if (all == nullptr || !scored_by_calls()) return mine;
+  BRAID_ASSIGN(const std::string text,
+               text_of_first(all, step_.rank() == 0 ? generated_text(mine) : "", what));
+  if (step_.rank() == 0) return mine;
+  mine.clear();
+  BRAID_TRY(add_generated(text, &mine));
+  return mine;
 }
 
 // Of the replica of the call that this rank speaks for; the call's copy of the weights is brought
@@ -127,7 +146,7 @@ Result<Scores> JobEvaluation::scores(const std::vector<RewardSample>& samples) {
   bool any = false;
   for (const Call& call : step_.program.graph.calls) {
     // Of a step that scores twice, the first ones.
-    if (call.kind == CallKind::kTrainStep || !is_reward_role(call.role.value)) continue;
+    if (!is_scoring(call)) continue;
     std::vector<RewardOutcome>& found = out[*reward_model_index(step_.config, call.role.value)];
     any = true;
     if (!found.empty() || samples.empty()) continue;

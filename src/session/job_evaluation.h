@@ -30,6 +30,7 @@ class JobEvaluation {
   Result<EvalReport> run();
 
  private:
+  bool scored_by_calls() const;
   Result<std::vector<Generated>> responses();
   Result<std::vector<Generated>> responses_in_layout(CallId generate);
   Result<std::vector<Generated>> responses_of_first_rank();

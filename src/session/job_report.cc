@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "base/text.h"
+#include "comm/rank_texts.h"
 #include "comm/transfer_audit.h"
 #include "device/tensor_memory.h"
 #include "host/stop_signal.h"
@@ -29,17 +30,6 @@ void note_kept(const Call& call, const Partition& partition, std::map<std::strin
   row[metric_prefix(call) + "kept_tokens"] = static_cast<double>(kept.tokens);
 }
 
-void add(const RankReport& part, RankReport* all) {
-  merge(all->metrics, part.metrics);
-  SampleLedger::merge(part.samples, &all->samples);
-  for (const auto& [call, seconds] : part.seconds)
-    all->seconds[call] = std::max(all->seconds[call], seconds);
-  for (const auto& [call, count] : part.repeats)
-    all->repeats[call] = std::max(all->repeats[call], count);
-  all->trained_tokens += part.trained_tokens;
-  if (all->stop_signal.empty()) all->stop_signal = part.stop_signal;
-}
-
 }  // namespace
 
 void JobReport::begin_step(int64_t trained_tokens) {
@@ -47,16 +37,24 @@ void JobReport::begin_step(int64_t trained_tokens) {
   trained_before_ = step_.record.trained.tokens - trained_tokens;
 }
 
-RankReport JobReport::own() const {
-  return {step_.record.metrics,
-          step_.record.seconds,
-          step_.record.ledger.entries(),
-          trained_tokens(),
-          static_cast<double>(peak_tensor_bytes(device_)),
-          step_.record.repeats,
-          stop_signal(),
-          {},
-          {}};
+RankReport JobReport::own(Json record) const {
+  const StepRecord& step = step_.record;
+  RankReport out;
+  out.metrics = step.metrics;
+  out.seconds = step.seconds;
+  out.samples = step.ledger.entries();
+  out.trained_tokens = trained_tokens();
+  out.most_bytes = static_cast<double>(peak_tensor_bytes(device_));
+  out.repeats = step.repeats;
+  out.stop_signal = stop_signal();
+  out.algo = step.algo;
+  if (step_.rank() < kMostRecordedRanks) out.peak_bytes[step_.rank()] = out.most_bytes;
+  if (!record.is_null()) out.records[step_.rank()] = std::move(record);
+  const size_t shown = std::min(kShownSamples, step_.store.size());
+  for (size_t row = 0; row < shown; ++row)
+    if (const Json& rewards = step_.store.sample(row).rewards; !rewards.is_null())
+      out.rewards[cat(row)] = rewards;
+  return out;
 }
 
 // Two calls that are fused take the same seconds together.
@@ -76,36 +74,22 @@ Status JobReport::merge(double whole_s, double instruction_s, Json record) {
   instruction_s_ = instruction_s;
   for (const auto& [call, tokens] : step_.rows.lowered())
     step_.record.metrics["memory/micro_tokens_min"].add(static_cast<double>(tokens));
-  RankReport mine = own();
-  mine.record = std::move(record);
-  const size_t shown = std::min(kShownSamples, step_.store.size());
-  for (size_t row = 0; step_.ranks() > 1 && row < shown; ++row)
-    if (const Json& rewards = step_.store.sample(row).rewards; !rewards.is_null())
-      mine.rewards[cat(row)] = rewards;
-  std::vector<RankReport> parts = {mine};
-  if (step_.ranks() > 1) {
+  report_ = own(std::move(record));
+  const auto hear = [&](const std::string& text) -> Status {
+    BRAID_ASSIGN(RankReport part, parse_report(text));
+    braid::merge(std::move(part), &report_);
+    return ok_status();
+  };
+  {
     const RanksTalk talk;
-    BRAID_ASSIGN(const auto texts,
-                 step_.exchange.gather_text(report_text(mine), "reports of the step"));
-    parts.clear();
-    for (const std::string& text : texts) {
-      BRAID_ASSIGN(RankReport part, parse_report(text));
-      parts.push_back(std::move(part));
-    }
+    BRAID_TRY(merge_to_first(step_.exchange.everyone(),
+                             {[&] { return report_text(report_); }, hear}, "reports of the step"));
   }
   step_s_ = step_.ranks() == 1 ? seconds_of_calls() : whole_s;
-  report_ = {};
-  rank_seconds_.clear();
-  rank_peaks_.clear();
-  rank_records_.clear();
-  for (RankReport& part : parts) {
-    for (auto& [row, rewards] : part.rewards)
-      step_.store.put_rewards(std::stoul(row), std::move(rewards));
-    rank_records_.push_back(std::move(part.record));
-    rank_seconds_.push_back(part.seconds);
-    rank_peaks_.push_back(part.peak_bytes);
-    add(part, &report_);
-  }
+  if (step_.rank() != 0) return ok_status();
+  for (const auto& [row, rewards] : report_.rewards)
+    step_.store.put_rewards(std::stoul(row), rewards);
+  for (const auto& [name, value] : report_.algo) step_.position.algo[name] = value;
   const std::string fault = SampleLedger::fault(report_.samples);
   BRAID_CHECK(fault.empty(), fault);
   return ok_status();
@@ -128,6 +112,10 @@ void JobReport::add_calls(std::map<std::string, double>& row) const {
 }
 
 std::map<std::string, double> JobReport::row(double epoch) {
+  const int64_t tokens = row_tokens(step_.store, step_.store.all_rows());
+  RunPosition& position = step_.position;
+  position.tokens_seen += tokens;
+  if (step_.rank() != 0) return {};
   std::map<std::string, double> row;
   add_calls(row);
   row["time/step"] = step_s_;
@@ -138,17 +126,14 @@ std::map<std::string, double> JobReport::row(double epoch) {
   }
   for (const auto& [call, count] : report_.repeats)
     row["memory/repeats"] += static_cast<double>(count);
-  const int64_t tokens = row_tokens(step_.store, step_.store.all_rows());
-  RunPosition& position = step_.position;
-  position.tokens_seen += tokens;
   row["data/prompts_seen"] = static_cast<double>(position.cursor);
   row["data/epoch"] = epoch;
   row["data/tokens_seen"] = static_cast<double>(position.tokens_seen);
   row["perf/tokens_per_s_per_device"] =
       static_cast<double>(tokens) / step_s_ / static_cast<double>(step_.ranks());
   row["perf/us_per_instruction"] = 1e6 * instruction_s_;
-  const double most = *std::max_element(rank_peaks_.begin(), rank_peaks_.end());
-  if (!device_.is_cpu() && most > 0) row["perf/peak_device_gb"] = most / 1e9;
+  if (!device_.is_cpu() && report_.most_bytes > 0)
+    row["perf/peak_device_gb"] = report_.most_bytes / 1e9;
   // What is generated in a step are not its samples where some are of other steps.
   if (asks_rewards(step_.config, step_.program.graph) && most_age(step_.program) == 0)
     row["perf/gen_tokens_per_s"] =

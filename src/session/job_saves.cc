@@ -6,9 +6,11 @@
 
 #include "base/text.h"
 #include "checkpoint/run_folder.h"
+#include "comm/rank_texts.h"
 #include "device/tensor_memory.h"
 #include "host/file.h"
 #include "interpret/interpreter.h"
+#include "session/rank_report.h"
 #include "weights/export_role.h"
 #include "weights/roles.h"
 
@@ -49,7 +51,7 @@ Status JobSaves::begin(const SavePoint& at, const std::map<std::string, double>&
     return writer_.prepare(at, bytes + kCheckpointOverheadBytes);
   };
   reset_peak_tensor_bytes();
-  const Status agreed = step_.talk.agree(guarded(prepare), "what a checkpoint is to hold").status();
+  const Status agreed = step_.talk.agree(guarded(prepare), "what a checkpoint is to hold");
   note_peak();
   if (!agreed.ok() && step_.rank() == 0) writer_.drop(at);
   BRAID_TRY(agreed);
@@ -63,8 +65,7 @@ void JobSaves::note_peak() { peak_ = std::max(peak_, peak_tensor_bytes()); }
 // has not.
 Status JobSaves::shares_written() {
   if (!writer_.open()) return ok_status();
-  const Status told =
-      step_.talk.agree(writer_.share_written(), "the files of a checkpoint").status();
+  const Status told = step_.talk.agree(writer_.share_written(), "the files of a checkpoint");
   if (!told.ok()) (void)writer_.end();
   return told;
 }
@@ -114,24 +115,34 @@ Status JobSaves::export_together(const std::string& folder) {
     return prepare_save(slices, at, bytes + kCheckpointOverheadBytes);
   };
   reset_peak_tensor_bytes();
-  BRAID_TRY(step_.talk.agree(guarded(prepare), "where an export is to be").status());
+  BRAID_TRY(step_.talk.agree(guarded(prepare), "where an export is to be"));
   const auto write = [&]() -> Status {
     const RankModels::Everything here(step_.models);
     return write_share(slices, at, {step_.rank(), step_.ranks()}, exported_share());
   };
-  BRAID_TRY(step_.talk.agree(guarded(write), "the weights of an export").status());
+  BRAID_TRY(step_.talk.agree(guarded(write), "the weights of an export"));
   Status written;
   if (first) {
     written = guarded([&] { return export_slices(slices, at, folder); });
     std::filesystem::remove_all(slices);
   }
   note_peak();
-  BRAID_ASSIGN(const auto peaks,
-               step_.talk.agree(written, "the end of an export", std::to_string(peak_)));
+  BRAID_TRY(step_.talk.agree(written, "the end of an export"));
+  const Status told = tell_peaks();
   step_.talk.part();
+  return told;
+}
+
+Status JobSaves::tell_peaks() {
   peaks_.clear();
-  for (const std::string& peak : peaks) peaks_.push_back(std::stod(peak));
-  return ok_status();
+  if (step_.rank() < kMostRecordedRanks) peaks_[step_.rank()] = static_cast<double>(peak_);
+  const auto hear = [&](const std::string& text) -> Status {
+    BRAID_ASSIGN(const Json peaks, parse_json(text, "peaks of ranks"));
+    peaks_.merge(peaks.get<std::map<int64_t, double>>());
+    return ok_status();
+  };
+  return merge_to_first(step_.exchange.everyone(), {[&] { return Json(peaks_).dump(); }, hear},
+                        "peaks of saving");
 }
 
 Status JobSaves::export_slices(const std::string& slices, const SavePoint& at,

@@ -6,7 +6,6 @@
 #include <functional>
 #include <map>
 #include <string>
-#include <vector>
 
 #include "checkpoint/checkpoint_writer.h"
 #include "session/step_context.h"
@@ -44,11 +43,13 @@ class JobSaves {
   // On every rank. The others hand over through files in the folder of the run, of which the first
   // rank reads one layer at a time.
   Status export_together(const std::string& folder);
-  // Bytes that each rank has held at most meanwhile, [rank]; empty before an export by all.
-  const std::vector<double>& peaks() const { return peaks_; }
+  // On the first rank: bytes that each of the first ranks (rank_report.h) has held at most
+  // meanwhile, by rank; empty before an export by all.
+  const std::map<int64_t, double>& peaks() const { return peaks_; }
 
  private:
   void note_peak();
+  Status tell_peaks();
   Status shares_written();
   CheckpointState exported_share() const;
   Result<int64_t> exported_bytes() const;
@@ -56,8 +57,8 @@ class JobSaves {
                        const std::string& folder) const;
 
   const StepContext& step_;
-  int64_t peak_ = 0;           // bytes of this rank, of all checkpoints and exports
-  std::vector<double> peaks_;  // of all ranks
+  int64_t peak_ = 0;                 // bytes of this rank, of all checkpoints and exports
+  std::map<int64_t, double> peaks_;  // of this rank and those that it has heard
   CheckpointWriter writer_;
 };
 

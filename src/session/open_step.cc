@@ -4,7 +4,7 @@
 #include <limits>
 
 #include "base/text.h"
-#include "comm/transfer_audit.h"
+#include "comm/rank_texts.h"
 
 namespace braid::inline session {
 namespace {
@@ -26,18 +26,18 @@ Result<double> parse_exact(const Json& json) {
 Json metrics_json(const Metrics& metrics) {
   Json out = Json::object();
   for (const auto& [name, m] : metrics)
-    out[name] = {exact(m.sum), exact(m.count), exact(m.min), exact(m.max)};
+    out[name] = {exact(m.sum), exact(m.count), exact(m.min), exact(m.max), exact(m.squares)};
   return out;
 }
 
 Result<Metrics> parse_metrics(const Json& json) {
   Metrics out;
   for (const auto& [name, values] : json.items()) {
-    if (!values.is_array() || values.size() != 4)
-      return invalid_input(cat("metric '", name, "' is not four numbers"));
+    if (!values.is_array() || values.size() != 5)
+      return invalid_input(cat("metric '", name, "' is not five numbers"));
     Metric& metric = out[name];
-    double* const parts[] = {&metric.sum, &metric.count, &metric.min, &metric.max};
-    for (size_t i = 0; i < 4; ++i) {
+    double* const parts[] = {&metric.sum, &metric.count, &metric.min, &metric.max, &metric.squares};
+    for (size_t i = 0; i < 5; ++i) {
       BRAID_ASSIGN(*parts[i], parse_exact(values[i]));
     }
   }
@@ -51,16 +51,16 @@ Result<Metrics> metrics_field(const Json& json, const std::string& key) {
   return parse_metrics(metrics);
 }
 
-Result<Json> gather_metrics(const Metrics& mine, FieldExchange& exchange) {
-  const RanksTalk talk;
-  BRAID_ASSIGN(const auto texts, exchange.gather_text(metrics_json(mine).dump(), "metrics"));
-  Metrics all;
-  for (const std::string& text : texts) {
+Result<Json> metrics_to_first(Metrics mine, FieldExchange& exchange) {
+  const auto hear = [&](const std::string& text) -> Status {
     BRAID_ASSIGN(const Json json, parse_json(text, "metrics of a rank"));
     BRAID_ASSIGN(const Metrics part, parse_metrics(json));
-    merge(all, part);
-  }
-  return metrics_json(all);
+    merge(mine, part);
+    return ok_status();
+  };
+  BRAID_TRY(merge_to_first(exchange.everyone(), {[&] { return metrics_json(mine).dump(); }, hear},
+                           "metrics"));
+  return metrics_json(mine);
 }
 
 Json progress_json(const StepProgress& progress) {

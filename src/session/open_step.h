@@ -31,8 +31,8 @@ Result<StepProgress> parse_progress(const Json& json);
 
 // Metrics that were written; the error names the key of `json`.
 Result<Metrics> metrics_field(const Json& json, const std::string& key);
-// The metrics of all ranks as one, written, on every rank.
-Result<Json> gather_metrics(const Metrics& mine, FieldExchange& exchange);
+// The metrics of all ranks as one, written, on the first rank. All call it.
+Result<Json> metrics_to_first(Metrics mine, FieldExchange& exchange);
 
 // The samples and their fields: token lists and what is no tensor as JSON, the rest as tensors.
 Result<Json> store_json(const SampleStore& store, NamedTensors& tensors);

@@ -1,5 +1,7 @@
 #include "session/rank_report.h"
 
+#include <algorithm>
+
 #include "base/json.h"
 
 namespace braid::inline session {
@@ -32,14 +34,16 @@ Result<Json> unpacked(const std::string& text, const char* what) {
 
 std::string report_text(const RankReport& report) {
   Json out = {{"seconds", report.seconds},       {"trained_tokens", report.trained_tokens},
-              {"peak_bytes", report.peak_bytes}, {"stop_signal", report.stop_signal},
+              {"most_bytes", report.most_bytes}, {"stop_signal", report.stop_signal},
               {"samples", Json::object()},       {"metrics", Json::object()},
-              {"repeats", report.repeats},       {"record", report.record},
+              {"repeats", report.repeats},       {"algo", report.algo},
+              {"peak_bytes", report.peak_bytes}, {"records", report.records},
               {"rewards", report.rewards}};
   for (const auto& [call, entry] : report.samples)
     out["samples"][call] = {entry.expected, entry.computed};
   for (const auto& [name, metric] : report.metrics)
-    out["metrics"][name] = reals({metric.sum, metric.count, metric.min, metric.max});
+    out["metrics"][name] =
+        reals({metric.sum, metric.count, metric.min, metric.max, metric.squares});
   return packed(out);
 }
 
@@ -48,18 +52,36 @@ Result<RankReport> parse_report(const std::string& text) {
   RankReport out;
   out.seconds = json["seconds"].get<std::map<std::string, double>>();
   out.trained_tokens = json["trained_tokens"].get<int64_t>();
-  out.peak_bytes = json["peak_bytes"].get<double>();
+  out.most_bytes = json["most_bytes"].get<double>();
   out.stop_signal = json["stop_signal"].get<std::string>();
   out.repeats = json["repeats"].get<std::map<std::string, int64_t>>();
-  out.record = json["record"];
+  out.algo = json["algo"].get<AlgoState>();
+  out.peak_bytes = json["peak_bytes"].get<std::map<int64_t, double>>();
+  out.records = json["records"].get<std::map<int64_t, Json>>();
   out.rewards = json["rewards"].get<std::map<std::string, Json>>();
   for (const auto& [call, entry] : json["samples"].items())
     out.samples[call] = {entry[0].get<int64_t>(), entry[1].get<int64_t>()};
   for (const auto& [name, values] : json["metrics"].items()) {
     const std::vector<double> numbers = read_reals(values);
-    out.metrics[name] = {numbers[0], numbers[1], numbers[2], numbers[3]};
+    out.metrics[name] = {numbers[0], numbers[1], numbers[2], numbers[3], numbers[4]};
   }
   return out;
+}
+
+void merge(RankReport&& from, RankReport* into) {
+  merge(into->metrics, from.metrics);
+  SampleLedger::merge(from.samples, &into->samples);
+  for (const auto& [call, seconds] : from.seconds)
+    into->seconds[call] = std::max(into->seconds[call], seconds);
+  for (const auto& [call, count] : from.repeats)
+    into->repeats[call] = std::max(into->repeats[call], count);
+  into->trained_tokens += from.trained_tokens;
+  into->most_bytes = std::max(into->most_bytes, from.most_bytes);
+  if (into->stop_signal.empty()) into->stop_signal = from.stop_signal;
+  into->algo.merge(from.algo);
+  into->peak_bytes.merge(from.peak_bytes);
+  into->records.merge(from.records);
+  into->rewards.merge(from.rewards);
 }
 
 }  // namespace braid::inline session

@@ -7,6 +7,7 @@
 #include "base/json.h"
 #include "base/text.h"
 #include "comm/transfer_audit.h"
+#include "samples/call_groups.h"
 
 namespace braid::inline session {
 namespace {
@@ -93,12 +94,17 @@ Result<std::vector<std::string>> RankTalk::gather_or_fail(const std::string& min
   return texts;
 }
 
-Result<std::vector<std::string>> RankTalk::agree(const Status& own, const std::string& what,
-                                                 const std::string& mine) {
+Status RankTalk::all_well(const std::string& what) {
+  const RanksTalk talk;
+  BRAID_ASSIGN(const bool failed, on_any_rank(!untold_.ok(), exchange_.everyone(), what));
+  return failed ? gather_or_fail("", what).status() : ok_status();
+}
+
+Status RankTalk::agree(const Status& own, const std::string& what) {
   failed_alike_ = false;
-  if (ranks() == 1) return own.ok() ? Result(std::vector<std::string>{mine}) : own;
+  if (ranks() == 1) return own;
   untold_ = own;
-  auto told = gather_or_fail(mine, what);
+  const Status told = all_well(what);
   if (failed_alike_) part();
   return told;
 }

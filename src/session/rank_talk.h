@@ -45,12 +45,14 @@ class RankTalk {
   // What this rank alone found to fail is kept until the point at which all ranks hear of it.
   Status until_told(Status own);
   bool keeps_failure() const { return !untold_.ok(); }
-  // The texts of all ranks, or the first failure that one of them kept: the same on all.
+  // At a point that all ranks come to: the first failure that one of them kept, the same on all.
+  // Each says whether it kept one; texts follow where one did.
+  Status all_well(const std::string& what);
+  // The texts of all ranks, or that failure.
   Result<std::vector<std::string>> gather_or_fail(const std::string& mine, const std::string& what);
-  // Between steps: the texts of all ranks, or the first failure of what each found; then the others
-  // are no longer within what was announced.
-  Result<std::vector<std::string>> agree(const Status& own, const std::string& what,
-                                         const std::string& mine = "");
+  // Between steps: the first failure of what each found; then the others are no longer within what
+  // was announced.
+  Status agree(const Status& own, const std::string& what);
   // A failure that the ranks of a call have decided alike; `own`: why, where it came from this
   // rank. Where all ranks are of the call (`all_meet`) they hear of it here; else it is the
   // failure of those that are.

@@ -3,6 +3,7 @@
 #include "base/text.h"
 #include "device/tensor_memory.h"
 #include "passes/rehearsal.h"
+#include "samples/call_groups.h"
 #include "weights/memory_report.h"
 
 namespace braid::inline session {
@@ -63,6 +64,9 @@ Status rehearse_step(const StepContext& step, NeedsOfCalls& needs) {
   const std::string text = mine.place.empty() ? "" : shortage_text(step, mine, rehearsal);
   step.models.rest();
   if (step.ranks() == 1) return text.empty() ? ok_status() : Status{Code::kInfeasible, text};
+  Communicator* const all = step.exchange.everyone();
+  BRAID_ASSIGN(const bool lacks, on_any_rank(!text.empty(), all, "whether memory is short"));
+  if (!lacks) return ok_status();
   BRAID_ASSIGN(const auto texts, step.exchange.gather_text(text, "what does not fit"));
   for (const std::string& found : texts) {
     step.talk.note_alike(!found.empty());

@@ -110,7 +110,7 @@ Status Session::share(int32_t entry) {
   calls_.samples.account(call).note_shared(entry, position_.step);
   if (call.kind == CallKind::kFetch) return calls_.fetches.share(call);
   if (call.kind == CallKind::kReward) return calls_.rewards.share(shared);
-  if (call.kind == CallKind::kCompute) return share_algo_state(shared.producer);
+  if (call.kind == CallKind::kCompute) return talk_.all_well("the end of " + call.name);
   return calls_.generates.share(shared);
 }
 
@@ -145,16 +145,6 @@ Status Session::execute_call(const Call& call, SamplePart part) {
       break;
   }
   BRAID_CHECK(false, "call " + call.name + " must be a region");
-}
-
-// A function that keeps state runs on one rank; its state goes on with all.
-Status Session::share_algo_state(CallId call) {
-  if (exchange_.ranks() == 1) return ok_status();
-  const std::string mine = step_.leads(call) ? Json(position_.algo).dump() : "";
-  BRAID_ASSIGN(const auto texts, talk_.gather_or_fail(mine, "the algorithm's state"));
-  for (const std::string& text : texts)
-    if (!text.empty()) position_.algo = Json::parse(text).get<AlgoState>();
-  return ok_status();
 }
 
 Status Session::begin_region(const Call& call, SamplePart part) {

@@ -70,20 +70,17 @@ class Session : public Executor {
   bool others_wait() const { return !talk_.together(); }
   // Whether all ranks know of the last failure, and have it too.
   bool failed_alike() const { return talk_.failed_alike(); }
-  // Seconds of each call of the last step, [rank]; a rank has those that it takes part in.
-  const std::vector<std::map<std::string, double>>& rank_seconds() const {
-    return report_.rank_seconds();
-  }
-  // Bytes that each rank has held at most, [rank].
-  const std::vector<double>& rank_peaks() const { return report_.rank_peaks(); }
-  // Bytes that each rank has held at most while checkpoints and exports were made, [rank]; empty
-  // before an export that took all ranks.
-  const std::vector<double>& saving_peaks() const { return saves_.peaks(); }
-  // What the ranks did and held in the last step, and how long its responses were (tokens,
-  // ascending): {"step", "seconds", "ranks": [...], "responses": [...]}, for ranks.jsonl. Null
-  // where the step is not recorded (report.recorded_steps).
+  // On the first rank: bytes that the first ranks (rank_report.h) have held at most in the last
+  // step, by rank.
+  const std::map<int64_t, double>& rank_peaks() const { return report_.rank_peaks(); }
+  // Likewise while checkpoints and exports were made; empty before an export that took all ranks.
+  const std::map<int64_t, double>& saving_peaks() const { return saves_.peaks(); }
+  // On the first rank: what the ranks did and held in the last step, and how long its responses
+  // were (tokens, ascending): {"step", "seconds", "ranks": [...], "responses": [...]}, for
+  // ranks.jsonl. Null where the step is not recorded (report.recorded_steps).
   Json step_record() const;
-  // "" or the signal that asked a rank of the job to stop by the end of the last step.
+  // On the first rank: "" or the signal that asked a rank of the job to stop by the end of the last
+  // step.
   const std::string& stop_request() const { return report_.stop_request(); }
 
   // The policy's answers to data.eval, scored by the rewards: on the first rank, where the others
@@ -153,7 +150,6 @@ class Session : public Executor {
   Status execute_call(const Call& call, SamplePart part);
   Status begin_region(const Call& call, SamplePart part);
   Status end_region(const Call& call, SamplePart part);
-  Status share_algo_state(CallId call);
   // Whether there are samples for an instruction in this turn of the list.
   bool has_work(const Instruction& instruction) const;
   void balance(const Call& call);

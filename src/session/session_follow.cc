@@ -102,7 +102,7 @@ Status Session::load_state(CheckpointReader saved) {
     BRAID_ASSIGN(open, state_.take(saved));
     return ok_status();
   };
-  BRAID_TRY(talk_.agree(guarded(take), "the state of a checkpoint").status());
+  BRAID_TRY(talk_.agree(guarded(take), "the state of a checkpoint"));
   if (open) open->skipped = skipped();
   reach_.set_open(std::move(open));
   BRAID_TRY(take_over_state(saved.numbers(), own_roles()));

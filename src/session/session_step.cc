@@ -24,6 +24,7 @@ void Session::begin_step() {
   record_.ledger.begin_step();
   reader_.begin_step();
   record_.repeats.clear();
+  record_.algo.clear();
   const std::optional<StepProgress>& open = reach_.open();
   record_.metrics = open ? open->metrics : Metrics();
   record_.seconds = open ? open->seconds : std::map<std::string, double>();
@@ -145,17 +146,13 @@ Result<std::map<std::string, double>> Session::take_step(const InstructionObserv
 }
 
 Json Session::step_record() const {
-  const std::vector<Json>& ranks = report_.rank_records();
-  const bool none =
-      std::all_of(ranks.begin(), ranks.end(), [](const Json& r) { return r.is_null(); });
-  if (none) return {};
+  const std::map<int64_t, Json>& records = report_.rank_records();
+  if (records.empty()) return {};
   Json shown = Json::array();
-  for (size_t rank = 0; rank < ranks.size(); ++rank) {
-    if (ranks[rank].is_null()) continue;
-    Json record = ranks[rank];
-    record["rank"] = rank;
-    record["peak_bytes"] = report_.rank_peaks()[rank];
-    shown.push_back(std::move(record));
+  for (const auto& [rank, record] : records) {
+    shown.push_back(record);
+    shown.back()["rank"] = rank;
+    shown.back()["peak_bytes"] = report_.rank_peaks().at(rank);
   }
   return {{"step", position_.step - 1},
           {"seconds", report_.step_s()},

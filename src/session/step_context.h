@@ -26,6 +26,7 @@ struct StepRecord {
   std::map<std::string, double> seconds;   // of calls
   std::map<std::string, int64_t> repeats;  // of calls, for lack of memory
   SampleLedger ledger;
+  AlgoState algo;        // what this rank has changed of the algorithm's state
   TrainedSoFar trained;  // since the session began
 };
 

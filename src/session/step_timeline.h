@@ -12,11 +12,11 @@
 #include "base/json.h"
 #include "config/options.h"
 #include "program/program.h"
+#include "session/rank_report.h"
 
 namespace braid::inline session {
 
-inline constexpr int64_t kMostRecordedRanks = 64;  // the first of a job
-inline constexpr size_t kMostSpans = 300;          // of a rank in a step
+inline constexpr size_t kMostSpans = 300;  // of a rank in a step
 
 // Whether a step is one of the report.recorded_steps that are spread over the run: the same on all
 // ranks. The first and the last are.

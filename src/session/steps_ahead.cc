@@ -70,7 +70,7 @@ Result<Json> StepsAhead::save(NamedTensors& tensors, SampleReader& reader) {
   Json out = {{kSteps, Json::array()}};
   for (size_t i = 0; i < queue_.size(); ++i) {
     BRAID_TRY(gather(queue_[i]));
-    BRAID_ASSIGN(const Json metrics, gather_metrics(queue_[i].metrics, exchange_));
+    BRAID_ASSIGN(const Json metrics, metrics_to_first(queue_[i].metrics, exchange_));
     if (exchange_.rank() != 0) continue;
     SampleStore& store = queue_[i].store;
     BRAID_TRY(reader.read(store.all_rows(), store).at("data.train"));

@@ -189,9 +189,7 @@ void RunPrediction::note(Session& session, const std::map<std::string, double>& 
   for (const Call& call : planned_.program.graph.calls)
     if (const auto found = row.find("time/" + call.name); found != row.end())
       calls_[call.name].push_back(found->second);
-  const std::vector<double>& peaks = session.rank_peaks();
-  peaks_.resize(peaks.size());
-  for (size_t rank = 0; rank < peaks.size(); ++rank) peaks_[rank].push_back(peaks[rank]);
+  for (const auto& [rank, bytes] : session.rank_peaks()) peaks_[rank].push_back(bytes);
   if (const double now = now_s(); steps_.size() >= 2 && now >= next_record_s_) {
     // What fails here is told at the end, where it fails too.
     if (const auto found = comparison(); found.ok()) (void)record(*found);
@@ -339,10 +337,10 @@ Result<Json> RunPrediction::comparison() const {
                      {"predicted_s", call.seconds() < 1e-9 ? 0 : call.seconds()},
                      {"measured_s", median(settled(found->second))}});
   }
-  for (size_t rank = 0; rank < peaks_.size(); ++rank)
+  for (const auto& [rank, peaks] : peaks_)
     ranks.push_back({{"rank", rank},
                      {"predicted_bytes", trace.devices[rank].peak_bytes},
-                     {"measured_bytes", median(settled(peaks_[rank]))},
+                     {"measured_bytes", median(settled(peaks))},
                      {"owners", most_by_owner(trace.devices[rank])},
                      {"spans", spans_of(trace, rank)}});
   return Json{{"step", {{"predicted_s", trace.step_s}, {"measured_s", median(settled(steps_))}}},
@@ -355,11 +353,13 @@ Status RunPrediction::record(const Json& comparison) const {
                            comparison.dump(2) + "\n");
 }
 
-Status RunPrediction::write(const std::vector<double>& saving_peaks) {
+Status RunPrediction::write(const std::map<int64_t, double>& saving_peaks) {
   if (!planned_.plan || steps_.empty()) return ok_status();
   BRAID_ASSIGN(Json out, comparison());
-  for (size_t rank = 0; rank < saving_peaks.size(); ++rank)
-    out["ranks"][rank]["measured_saving_bytes"] = saving_peaks[rank];
+  for (Json& rank : out["ranks"])
+    if (const auto found = saving_peaks.find(rank["rank"].get<int64_t>());
+        found != saving_peaks.end())
+      rank["measured_saving_bytes"] = found->second;
   BRAID_TRY(record(out));
   std::string text = "predicted | measured, seconds\n";
   const auto line = [&](const std::string& name, const Json& of) {

@@ -32,7 +32,7 @@ class RunPrediction {
   // Writes RUN/predicted.json and prints a summary. Medians over the steps after the first;
   // predicted for the lengths of the step of median time, and for the median of the draws.
   // `saving_peaks`: Session::saving_peaks().
-  Status write(const std::vector<double>& saving_peaks);
+  Status write(const std::map<int64_t, double>& saving_peaks);
   // Waits some seconds for the search that began beside the run, and says what it found, or that it
   // is given up.
   void end_search();
@@ -57,9 +57,9 @@ class RunPrediction {
   mutable std::optional<Program> program_;
   std::vector<double> steps_;
   std::map<std::string, std::vector<double>> calls_;
-  std::vector<std::vector<double>> peaks_;  // [rank], bytes after each step
-  std::vector<SampleLengths> lengths_;      // of each step
-  std::vector<double> draws_;               // likewise, where steps may draw again
+  std::map<int64_t, std::vector<double>> peaks_;  // by rank, bytes after each step
+  std::vector<SampleLengths> lengths_;            // of each step
+  std::vector<double> draws_;                     // likewise, where steps may draw again
   double next_record_s_ = 0;
   std::future<std::string> found_;  // what to say
   // For the search: the run has ended.

@@ -65,10 +65,10 @@ Result<MetricsLogOptions> log_options(const Config& config, const std::string& f
   return out;
 }
 
-// A job of several ranks stops after the step in which any of them was asked to: all know of it
-// then.
+// A job of several ranks stops after the step in which any of them was asked to: the first one
+// knows of it then.
 std::string stop_request(const Session& session) {
-  return session.rank_seconds().size() > 1 ? session.stop_request() : stop_signal();
+  return session.ranks() > 1 ? session.stop_request() : stop_signal();
 }
 
 // Evaluates the policy into a row of metrics.
