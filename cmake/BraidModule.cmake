@@ -22,7 +22,7 @@ endfunction()
 # writes or says what others do next: -Og, a sixth less again. The folder kernels/ of a module is a target of its own.
 set(BRAID_O3 algo nn_kernels rollout train)
 set(BRAID_O1 checkpoint comm dataflow emulate interpret jinja models nn plan reward samples)
-set(BRAID_OG advise calibrate config foreign foreign_keys foreign_scripts host identity inputs launch passes report run scoring
+set(BRAID_OG advise calibrate config foreign foreign_keys foreign_scripts host identity inputs launch passes predict report run scoring
   session weights)
 function(braid_optimize target level)
   if(CMAKE_BUILD_TYPE STREQUAL "Release")

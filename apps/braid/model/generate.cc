@@ -8,10 +8,10 @@
 #include <optional>
 
 #include "base/json.h"
-#include "braid/clock.h"
 #include "braid/engine_options.h"
 #include "braid/model/generator.h"
 #include "data/chat/render.h"
+#include "host/clock.h"
 #include "host/file.h"
 #include "host/hub_cache.h"
 

@@ -4,54 +4,34 @@
 #include "algo/algorithm.h"
 #include "base/log.h"
 #include "base/text.h"
-#include "braid/clock.h"
 #include "braid/data/inputs.h"
 #include "braid/engine_options.h"
 #include "braid/outputs.h"
 #include "braid/train/about.h"
 #include "braid/train/emulated.h"
 #include "braid/train/notes.h"
-#include "braid/train/prediction.h"
-#include "braid/train/smoke.h"
 #include "config/load.h"
+#include "host/clock.h"
 #include "host/file.h"
 #include "host/stop_signal.h"
 #include "identity/input_claims.h"
 #include "launch/job.h"
+#include "launch/smoke.h"
 #include "plan/make_problem.h"
+#include "predict/prediction.h"
 #include "report/metrics_log.h"
 #include "report/run_page.h"
 #include "report/warning_log.h"
 #include "run/idle_watch.h"
 #include "run/kernel_choices.h"
 #include "run/run_keeper.h"
+#include "run/train_loop.h"
 #include "samples/step_metrics.h"
 #include "session/check_models.h"
 #include "session/session.h"
 
 namespace braid {
 namespace {
-
-// Of the checkpoint and export after the step before: a row is written before its own.
-constexpr const char* kCheckpointTime = "time/checkpoint";
-
-struct Run {
-  const Config& config;
-  Session& session;
-  SaveSchedule& schedule;
-  const Program& program;
-  std::string order;  // file for the instructions of each step; "" = none
-  RunPrediction& prediction;
-  IdleWatch& idle;
-  WarningLog& warnings;
-};
-
-Status stopped(const Config& config, const Session& session, const std::string& cause) {
-  return {Code::kStopped, cat("stopped by ", cause, " after step ", session.step(), " of ",
-                              config.train.total_steps,
-                              "; everything is in the last checkpoint, continue with "
-                              "checkpoint.resume=auto")};
-}
 
 Result<MetricsLogOptions> log_options(const Config& config, const std::string& folder) {
   MetricsLogOptions out;
@@ -65,60 +45,6 @@ Result<MetricsLogOptions> log_options(const Config& config, const std::string& f
   return out;
 }
 
-// A job of several ranks stops after the step in which any of them was asked to: the first one
-// knows of it then.
-std::string stop_request(const Session& session) {
-  return session.ranks() > 1 ? session.stop_request() : stop_signal();
-}
-
-// Evaluates the policy into a row of metrics.
-Status evaluate(Session& session, MetricsRow& row) {
-  const double begin_s = now_s();
-  BRAID_ASSIGN(const EvalReport report, session.evaluate());
-  row.insert(report.metrics.begin(), report.metrics.end());
-  row["time/eval"] = now_s() - begin_s;
-  return ok_status();
-}
-
-// One step; appends its instructions, in the order in which they were executed, to a file.
-Result<MetricsRow> run_recorded_step(const Run& run) {
-  std::string executed = cat("step ", run.session.step(), "\n");
-  BRAID_ASSIGN(MetricsRow row, run.session.run_step([&](size_t index) {
-    executed += executed_instruction(run.program, 0, index);
-  }));
-  BRAID_TRY(append_file(run.order, executed).at("--order"));
-  return row;
-}
-
-// One step and everything that it writes; `row` becomes its row, `saved` whether its state is in a
-// checkpoint.
-Status train_step(const Run& run, MetricsLog& log, MetricsRow& row, bool& saved) {
-  const auto& [config, session, schedule, program, order, prediction, idle, warnings] = run;
-  const int64_t step = session.step();
-  warnings.begin_step(step);
-  const double checkpoint_s = row.count(kCheckpointTime) > 0 ? row[kCheckpointTime] : 0;
-  BRAID_ASSIGN(row, order.empty() ? session.run_step() : run_recorded_step(run));
-  saved = false;
-  prediction.note(session, row);
-  row[kCheckpointTime] = checkpoint_s;
-  Status evaluated;
-  if (config.eval.every_steps > 0 && (step + 1) % config.eval.every_steps == 0)
-    evaluated = evaluate(session, row);
-  BRAID_TRY(log.write(step, row));  // also where the evaluation failed: the step is complete
-  if (const std::string warning = idle.note(step, row); !warning.empty()) log_warning(warning);
-  BRAID_TRY(evaluated);
-  if (const Json record = session.step_record(); !record.is_null())
-    BRAID_TRY(log.write_ranks(record));
-  if (config.log.samples_every > 0 && step % config.log.samples_every == 0) {
-    BRAID_ASSIGN(const std::vector<Json> samples, session.sample_rows(kShownSamples));
-    for (const Json& sample : samples) BRAID_TRY(log.write_sample(sample));
-  }
-  const double begin_s = now_s();
-  BRAID_ASSIGN(saved, keep_step(config, session, row, schedule, begin_s));
-  row[kCheckpointTime] = now_s() - begin_s;
-  return ok_status();
-}
-
 // The page of what the run has written so far; whether there is one. It is an extra: where it fails
 // the run has not.
 bool write_page(const Config& config) {
@@ -127,54 +53,6 @@ bool write_page(const Config& config) {
   if (!written.ok() && written.code() != Code::kNotFound)
     log_warning(cat("report.html: no page of this run: ", written.message()));
   return written.ok();
-}
-
-// After the last step, or a stop signal: the last checkpoint, and at the end the export.
-Status finish_run(const Run& run, MetricsLog& log, const MetricsRow& row, bool& saved) {
-  const auto& [config, session, schedule, program, order, prediction, idle, warnings] = run;
-  if (!saved) BRAID_TRY(save_session(config, session, row));
-  saved = false;  // it may have been begun only
-  BRAID_TRY(session.finish_saves());
-  saved = true;
-  if (session.step() == config.train.total_steps)
-    BRAID_TRY(session.export_models(join_path(run_folder(config), "export")));
-  return log.finish();
-}
-
-// Steps until the end or a stop signal, after the one whose row is given. Whatever ends it, what
-// was done is saved.
-Status train_loop(const Run& run, MetricsLog& log, MetricsRow row) {
-  const auto& [config, session, schedule, program, order, prediction, idle, warnings] = run;
-  if (config.eval.at_start && session.step() == 0) {
-    BRAID_TRY(evaluate(session, row));
-    BRAID_TRY(log.write(-1, row));
-  }
-  // A step is in a checkpoint but not in the log where writing that had failed.
-  const int64_t last = session.step() - 1;
-  if (config.log.jsonl && !row.empty() && log.last_step() < last) BRAID_TRY(log.write(last, row));
-  catch_stop_signals();
-  bool saved = true;
-  Status failure;
-  const auto goes_on = [&run] {
-    return run.session.step() < run.config.train.total_steps && run.idle.status().ok() &&
-           stop_request(run.session).empty();
-  };
-  while (failure.ok() && goes_on())
-    failure = guarded([&] { return train_step(run, log, row, saved); });
-  if (failure.ok()) failure = guarded([&] { return finish_run(run, log, row, saved); });
-  if (!failure.ok() && session.ranks() > 1 && !session.others_wait()) {
-    session.end_saves();
-    return after_lost_ranks(config, failure);
-  }
-  if (!failure.ok()) {
-    const Status kept = save_after_failure(config, session, row, failure, saved);
-    if (session.others_wait()) BRAID_TRY(session.dismiss());
-    return kept;
-  }
-  BRAID_TRY(session.dismiss());
-  if (session.step() == config.train.total_steps) return ok_status();
-  return stopped(config, session,
-                 idle.status().ok() ? stop_request(session) : idle.status().message());
 }
 
 // A plan for GPUs runs on processors too, but what is predicted is not of them.
@@ -223,11 +101,12 @@ Status write_what_runs(const LoadedConfig& loaded, const PlannedRun& planned,
 Status tell_end(const Config& config, const Session& session, const Status& ended,
                 RunPrediction& prediction) {
   const std::string folder = run_folder(config);
-  const Status told = prediction.write(session.saving_peaks());
+  const auto told = prediction.write(session.saving_peaks());
+  if (told.ok()) std::fputs(told->c_str(), stderr);
   const std::string page = write_page(config) ? join_path(folder, kRunPageName) : "";
   if (!ended.ok() && !page.empty()) log_info("what was done is shown in " + page);
   BRAID_TRY(ended);
-  BRAID_TRY(told);
+  BRAID_TRY(told.status());
   prediction.end_search();
   log_info(cat("done; metrics, samples and the exported model are in ", folder,
                page.empty() ? "" : cat("; the page of the run is ", page)));
@@ -284,8 +163,9 @@ Status run_rank(RunStart start, World* world, bool* together) {
   SaveSchedule schedule(config.checkpoint, now_s());
   RunPrediction prediction(planned);
   IdleWatch idle(config, program.graph);
+  const auto noted = [&](const MetricsRow& step) { prediction.note(*session, step); };
   const Status ended = train_loop(
-      {config, *session, schedule, program, arguments.order, prediction, idle, warnings}, log, row);
+      {config, *session, schedule, program, arguments.order, idle, warnings, noted}, log, row);
   *together = session->dismissed();
   return tell_end(config, *session, ended, prediction);
 }

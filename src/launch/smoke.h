@@ -7,7 +7,7 @@
 
 #include "config/load.h"
 
-namespace braid {
+namespace braid::inline launch {
 
 struct Smoke {
   std::vector<std::string> overrides;  // key=value, behind those of the command
@@ -24,4 +24,4 @@ Result<Smoke> make_smoke(const LoadedConfig& loaded, bool writes);
 // The scorer in place of the folders of the rewards; call it once the overrides are read.
 void use_scorer(const Smoke& smoke, LoadedConfig* loaded);
 
-}  // namespace braid
+}  // namespace braid::inline launch

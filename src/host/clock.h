@@ -3,10 +3,10 @@
 
 #include <chrono>
 
-namespace braid {
+namespace braid::inline host {
 
 inline double now_s() {
   return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
 }
 
-}  // namespace braid
+}  // namespace braid::inline host

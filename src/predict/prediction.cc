@@ -1,4 +1,4 @@
-#include "braid/train/prediction.h"
+#include "predict/prediction.h"
 
 #include <sys/resource.h>
 #include <sys/syscall.h>
@@ -11,14 +11,14 @@
 
 #include "base/log.h"
 #include "base/text.h"
-#include "braid/clock.h"
 #include "checkpoint/run_folder.h"
+#include "host/clock.h"
 #include "host/file.h"
 #include "launch/auto_plan.h"
 #include "plan/plan_text.h"
 #include "search/migration.h"
 
-namespace braid {
+namespace braid::inline predict {
 namespace {
 
 constexpr size_t kStepsBeforeSearch = 4;  // the first does not count
@@ -353,8 +353,8 @@ Status RunPrediction::record(const Json& comparison) const {
                            comparison.dump(2) + "\n");
 }
 
-Status RunPrediction::write(const std::map<int64_t, double>& saving_peaks) {
-  if (!planned_.plan || steps_.empty()) return ok_status();
+Result<std::string> RunPrediction::write(const std::map<int64_t, double>& saving_peaks) {
+  if (!planned_.plan || steps_.empty()) return std::string();
   BRAID_ASSIGN(Json out, comparison());
   for (Json& rank : out["ranks"])
     if (const auto found = saving_peaks.find(rank["rank"].get<int64_t>());
@@ -370,8 +370,7 @@ Status RunPrediction::write(const std::map<int64_t, double>& saving_peaks) {
   };
   for (const Json& call : out["calls"]) line(call["call"].get<std::string>(), call);
   line("step", out["step"]);
-  std::fputs(text.c_str(), stderr);
-  return ok_status();
+  return text;
 }
 
-}  // namespace braid
+}  // namespace braid::inline predict

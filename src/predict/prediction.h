@@ -16,7 +16,7 @@
 #include "session/session.h"
 #include "sim/simulate.h"
 
-namespace braid {
+namespace braid::inline predict {
 
 class RunPrediction {
  public:
@@ -29,10 +29,10 @@ class RunPrediction {
   // the lengths of the last steps, and the session told. From the second step on
   // RUN/predicted.json holds what is known so far.
   void note(Session& session, const std::map<std::string, double>& row);
-  // Writes RUN/predicted.json and prints a summary. Medians over the steps after the first;
-  // predicted for the lengths of the step of median time, and for the median of the draws.
-  // `saving_peaks`: Session::saving_peaks().
-  Status write(const std::map<int64_t, double>& saving_peaks);
+  // Writes RUN/predicted.json and returns a summary for people, "" where nothing was predicted.
+  // Medians over the steps after the first; predicted for the lengths of the step of median time,
+  // and for the median of the draws. `saving_peaks`: Session::saving_peaks().
+  Result<std::string> write(const std::map<int64_t, double>& saving_peaks);
   // Waits some seconds for the search that began beside the run, and says what it found, or that it
   // is given up.
   void end_search();
@@ -67,4 +67,4 @@ class RunPrediction {
   std::future<Result<int64_t>> migration_;  // the number that is fastest now
 };
 
-}  // namespace braid
+}  // namespace braid::inline predict

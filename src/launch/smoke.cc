@@ -1,4 +1,4 @@
-#include "braid/train/smoke.h"
+#include "launch/smoke.h"
 
 #include <algorithm>
 #include <filesystem>
@@ -17,7 +17,7 @@
 #include "plan/make_problem.h"
 #include "plan/run_keys.h"
 
-namespace braid {
+namespace braid::inline launch {
 namespace {
 
 constexpr int64_t kTinyWidth = 256;  // hidden size up to which a model stays as it is
@@ -296,4 +296,4 @@ void use_scorer(const Smoke& smoke, LoadedConfig* loaded) {
   }
 }
 
-}  // namespace braid
+}  // namespace braid::inline launch
