@@ -111,6 +111,30 @@ TEST(ComputedByReaders, WhatAllKnowIsComputedWhereItIsRead) {
   EXPECT_EQ(compile(plan, problem)->ranks, apart.ranks);
 }
 
+// Who reads how long prompts are waits for all to have said it.
+TEST(ShareOfAFetch, StandsBehindItOnAllRanks) {
+  Program program = program_for("grpo");
+  const int32_t entry = share_of_fetch(program);
+  ASSERT_GE(entry, 0);
+  EXPECT_THAT(program.exchanges[entry].fields, ElementsAre("prompt_lens", "groups"));
+  EXPECT_THAT(program.exchanges[entry].members, SizeIs(4));
+  for (const RankProgram& rank : program.ranks) {
+    const auto& list = rank.instructions;
+    EXPECT_EQ(list[0].call, id_of(program, "fetch"));
+    EXPECT_EQ(list[1].kind, OpKind::kShare);
+    EXPECT_EQ(list[1].detail, entry);
+    EXPECT_THAT(list[1].after, ElementsAre(InstructionId{0}));
+    const auto generate = std::find_if(list.begin(), list.end(), [](const Instruction& i) {
+      return i.kind == OpKind::kRegionBegin;
+    });
+    EXPECT_THAT(generate->after, testing::Contains(InstructionId{1}));
+  }
+  ASSERT_TRUE(verify(program).ok());
+  // Put where the next call has begun already.
+  std::swap(program.ranks[0].instructions[1], program.ranks[0].instructions[2]);
+  EXPECT_FALSE(verify(program).ok());
+}
+
 TEST(FieldHoldings, WhatAllHaveGoesToNobody) {
   FieldHoldings holdings(3);
   holdings.note_everywhere("rewards", 2);
