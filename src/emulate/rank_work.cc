@@ -46,10 +46,7 @@ void add_rounds(const Program& program, const StepPrices& prices, DeviceId rank,
 
 // A call as a whole, or the parts in which it runs.
 void add_call(const Program& program, const StepPrices& prices, CallId id, RankWork* out) {
-  const std::vector<SamplePart> parts =
-      runs_in_parts(program, id) ? std::vector<SamplePart>{SamplePart::kEarly, SamplePart::kLate}
-                                 : std::vector<SamplePart>{SamplePart::kAll};
-  for (const SamplePart part : parts) {
+  for (const SamplePart part : parts_of_call(program, id)) {
     EmulatedCall& work = out->calls[{id, part}];
     work.id = id, work.part = part;
     work.generates = program.graph.calls[id.value].kind == CallKind::kGenerate;

@@ -53,6 +53,7 @@ void Training::begin(const Call& call, TrainWork work, int64_t step) {
   work_ = std::move(work);
   step_ = step;
   go_to_minibatch(0);
+  end_.reset();
   ran_out_ = repeats_ = false;
   open_.reset();
   held_ = {};
@@ -401,6 +402,7 @@ void Training::commit() {
 
 Status Training::update() {
   if (std::exchange(repeats_, false)) return ok_status();
+  if (done() && !stopped_) return ok_status();  // no mini-batch is open
   commit();
   if (stopped_) {
     settle();

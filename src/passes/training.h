@@ -85,8 +85,11 @@ class Training : private PassEnds {
   }
   // Frees what the open update holds, as after a failure; no weights change.
   void abandon();
-  // No update is left: all were made, or the call stopped early, or warm-up leaves it out.
-  bool done() const { return stopped_ || cursor_.done(); }
+  // The call is done before this mini-batch until it is told of another, or of none.
+  void stop_before(std::optional<size_t> minibatch) { end_ = minibatch; }
+  // No update is left: all were made, or those before stop_before(), or the call stopped early, or
+  // warm-up leaves it out.
+  bool done() const { return stopped_ || cursor_.done() || (end_ && open_minibatch() >= *end_); }
 
   // Whether the next mini-batch finds the memory that its ops declare, on all ranks of the call,
   // which decide it together; true where nobody knows what is free or needed.
@@ -199,7 +202,8 @@ class Training : private PassEnds {
   TrainWork work_;
   OpCursor cursor_;  // of its ops
   bool stopped_ = false;
-  Metrics call_metrics_;  // of this call alone
+  std::optional<size_t> end_;  // the mini-batch before which it stops
+  Metrics call_metrics_;       // of this call alone
 
   HeldByPasses held_;
 

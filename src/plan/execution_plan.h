@@ -98,8 +98,8 @@ inline constexpr int64_t kMaxFusionUnits = 10'000;
 // fusion.migrate_below_samples: auto, the number with which a step is fastest (search/migration.h).
 inline constexpr int64_t kAutoMigration = -1;
 
-// Fused schedules (program/fused.h), a generation that is handed over (program/hand_over.h), and
-// which replica draws which sample.
+// Fused schedules (program/fused.h), a generation that is handed over (program/hand_over.h), which
+// replica draws which sample, and an update that begins early (program/early_update.h).
 struct Fusion {
   bool train_schedules = false;       // fuse the pipelines of two train calls
   int64_t migrate_below_samples = 0;  // hand it over when at most so many are left; 0: off
@@ -110,6 +110,9 @@ struct Fusion {
   // Replicas of a generation are given samples by the lengths that are predicted from earlier
   // responses to their prompts, the longest first; false: in order.
   bool predicted_lengths = false;
+  // An update begins when the samples of so many of its mini-batches are scored, and goes on when
+  // those of as many others are; 0: when all are.
+  int64_t train_beside_scoring = 0;
   friend bool operator==(const Fusion&, const Fusion&) = default;
 };
 

@@ -125,6 +125,7 @@ Json plan_json(const ExecutionPlan& plan) {
             {"migrate_to_samples", plan.fusion.migrate_to_samples},
             {"migrate_cache", plan.fusion.migrate_cache},
             {"predicted_lengths", plan.fusion.predicted_lengths},
+            {"train_beside_scoring", plan.fusion.train_beside_scoring},
             {"seed", plan.fusion.seed},
             {"units", plan.fusion.units}}},
           {"staleness", plan.staleness}};
@@ -145,6 +146,8 @@ Result<ExecutionPlan> plan_from_json(const Json& json) {
   BRAID_ASSIGN(plan.fusion.migrate_cache, json_field_or<bool>(fusion, "migrate_cache", true));
   BRAID_ASSIGN(plan.fusion.predicted_lengths,
                json_field_or<bool>(fusion, "predicted_lengths", false));
+  BRAID_ASSIGN(plan.fusion.train_beside_scoring,
+               json_field_or<int64_t>(fusion, "train_beside_scoring", 0));
   BRAID_ASSIGN(plan.fusion.seed, json_field_or<int64_t>(fusion, "seed", Fusion().seed));
   BRAID_ASSIGN(plan.fusion.units, json_field_or<int64_t>(fusion, "units", Fusion().units));
   BRAID_ASSIGN(plan.staleness, json_field_or<int64_t>(json, "staleness", 0));

@@ -145,9 +145,10 @@ Status read_roles(const YamlNode& node, ExecutionPlan* plan) {
 
 Status read_fusion(const YamlNode& node, Fusion* fusion) {
   BRAID_TRY(require_map(node, "fusion"));
-  BRAID_TRY(require_known_keys(node, "fusion.",
-                               {"train_schedules", "migrate_below_samples", "migrate_to_samples",
-                                "migrate_cache", "predicted_lengths", "seed", "units"}));
+  BRAID_TRY(require_known_keys(
+      node, "fusion.",
+      {"train_schedules", "migrate_below_samples", "migrate_to_samples", "migrate_cache",
+       "predicted_lengths", "train_beside_scoring", "seed", "units"}));
   if (const YamlNode* value = node.find("train_schedules")) {
     BRAID_ASSIGN(fusion->train_schedules, read_flag(*value, "fusion.train_schedules"));
   }
@@ -168,6 +169,9 @@ Status read_fusion(const YamlNode& node, Fusion* fusion) {
   }
   if (const YamlNode* value = node.find("predicted_lengths")) {
     BRAID_ASSIGN(fusion->predicted_lengths, read_flag(*value, "fusion.predicted_lengths"));
+  }
+  if (const YamlNode* value = node.find("train_beside_scoring")) {
+    BRAID_ASSIGN(fusion->train_beside_scoring, read_number(*value, "fusion.train_beside_scoring"));
   }
   if (const YamlNode* value = node.find("seed")) {
     BRAID_ASSIGN(fusion->seed, read_number(*value, "fusion.seed"));
@@ -300,6 +304,9 @@ std::string plan_to_yaml(const ExecutionPlan& plan, const Cluster* cluster) {
                    : "",
                plan.fusion.migrate_cache ? "" : ", migrate_cache: false",
                plan.fusion.predicted_lengths ? ", predicted_lengths: true" : "",
+               plan.fusion.train_beside_scoring > 0
+                   ? cat(", train_beside_scoring: ", plan.fusion.train_beside_scoring)
+                   : "",
                ", seed: ", plan.fusion.seed, ", units: ", plan.fusion.units, "}\n");
   if (plan.staleness != 0) out += cat("staleness: ", plan.staleness, "\n");
   return out;

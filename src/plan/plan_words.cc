@@ -80,6 +80,9 @@ std::vector<std::string> plan_words(const ExecutionPlan& plan) {
                       migration_text(plan.fusion.migrate_below_samples), " samples are left"));
   if (plan.fusion.predicted_lengths)
     out.push_back("samples are given to replicas by predicted lengths, the longest first");
+  if (plan.fusion.train_beside_scoring > 0)
+    out.push_back(cat("an update begins when the samples of ", plan.fusion.train_beside_scoring,
+                      " of its mini-batches are scored, and the rest is beside it"));
   if (plan.staleness > 0)
     out.push_back(cat("rollouts may be ", plan.staleness, " steps older than the weights"));
   return out;

@@ -430,6 +430,28 @@ Status check_predicted_lengths(const ExecutionPlan& plan, const PlanningProblem&
   return ok_status();
 }
 
+// Which samples the first mini-batches have is known before they are scored.
+Status check_train_beside_scoring(const ExecutionPlan& plan, const PlanningProblem& problem) {
+  const int64_t first = plan.fusion.train_beside_scoring, all = problem.workload.minibatches;
+  const auto refused = [](const std::string& why) {
+    return invalid_input(cat("fusion.train_beside_scoring: ", why, "; set it to 0"));
+  };
+  if (first < 0) return refused("must not be negative");
+  if (first >= all)
+    return refused(cat("the samples of ", first, " mini-batches are to be scored before the rest, ",
+                       "and an epoch has ", all, " (train.minibatches)"));
+  for (const Call& call : problem.graph.calls)
+    if (call.kind == CallKind::kSelect)
+      return refused("groups that are drawn again are learnt from when all are there");
+  const std::pair<const char*, bool> others[] = {
+      {"fusion.train_schedules", plan.fusion.train_schedules},
+      {"fusion.migrate_below_samples", plan.fusion.migrate_below_samples != 0},
+      {"staleness", plan.staleness > 0}};
+  for (const auto& [key, on] : others)
+    if (on) return refused(cat("is not available with ", key));
+  return ok_status();
+}
+
 Status check_fusion(const ExecutionPlan& plan, const PlanningProblem& problem) {
   if (plan.fusion.migrate_to_samples < 0)
     return invalid_input("fusion.migrate_to_samples: must not be negative");
@@ -440,6 +462,7 @@ Status check_fusion(const ExecutionPlan& plan, const PlanningProblem& problem) {
         "fusion: migrate_to_samples and migrate_cache say how samples move, and "
         "migrate_below_samples is 0, so none do; set that, or remove them");
   if (plan.fusion.predicted_lengths) BRAID_TRY(check_predicted_lengths(plan, problem));
+  if (plan.fusion.train_beside_scoring != 0) BRAID_TRY(check_train_beside_scoring(plan, problem));
   if (plan.fusion.train_schedules) return check_train_schedules(plan, problem);
   if (plan.fusion.seed == Fusion().seed && plan.fusion.units == Fusion().units) return ok_status();
   return invalid_input(
@@ -473,7 +496,8 @@ Status check_carried(const ExecutionPlan& plan, const PlanningProblem& problem) 
   const std::pair<const char*, bool> others[] = {
       {"staleness", plan.staleness > 0},
       {"fusion.migrate_below_samples", plan.fusion.migrate_below_samples != 0},
-      {"fusion.predicted_lengths", plan.fusion.predicted_lengths}};
+      {"fusion.predicted_lengths", plan.fusion.predicted_lengths},
+      {"fusion.train_beside_scoring", plan.fusion.train_beside_scoring != 0}};
   for (const Call& call : problem.graph.calls) {
     if (call.carried_steps == 0) continue;
     for (const auto& [key, on] : others)

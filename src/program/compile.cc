@@ -9,6 +9,7 @@
 #include "base/text.h"
 #include "plan/validate.h"
 #include "program/compile_to_price.h"
+#include "program/early_update.h"
 #include "program/exchange.h"
 #include "program/expand.h"
 #include "program/fused.h"
@@ -90,6 +91,13 @@ class PlanCompiler {
     return ok_status();
   }
 
+  // An update begins when the samples of its first mini-batches are scored.
+  Status begin_early() {
+    BRAID_ASSIGN(program_.early_update, early_update(program_, plan_.fusion.train_beside_scoring,
+                                                     problem_.workload.minibatches));
+    return ok_status();
+  }
+
  private:
   const Call& call(CallId id) const { return program_.graph.calls[id.value]; }
   CallId last_call() const { return CallId{static_cast<int32_t>(program_.graph.calls.size()) - 1}; }
@@ -105,19 +113,41 @@ class PlanCompiler {
   void run_all(const std::vector<CallId>& together) {
     for (const CallId id : together)
       for (const CallId before : shares_[id.value]) share(before, together.back());
+    if (call(together.front()).kind == CallKind::kTrainStep) score_others();
     for (const CallId id : brought_before(together)) {
       bring_state(id);
       bring_weights(id);
     }
-    if (program_.scoring.is_on() && together.front() == program_.scoring.generate) {
-      run_handed_over(together.front());
-    } else {
-      run(together,
-          runs_in_parts(program_, together.front()) ? SamplePart::kLate : SamplePart::kAll);
-    }
+    run_parts(together);
     for (const CallId id : together)
       if (!ends_with_share(call(id))) exchange_after(id, id);
-    for (const CallId id : put_away_after(together)) put_away(id);
+    for (const CallId id : put_away_after(together))
+      if (!scores_beside(program_, id)) put_away(id);
+  }
+
+  void run_parts(const std::vector<CallId>& together) {
+    const CallId id = together.front();
+    if (program_.scoring.is_on() && id == program_.scoring.generate) return run_handed_over(id);
+    const std::vector<SamplePart> parts = parts_of_call(program_, id);
+    if (scores_beside(program_, id)) return run(together, parts.front());
+    if (!begins_early(program_, id)) return run(together, parts.back());
+    for (const SamplePart part : parts) run(together, part);
+  }
+
+  // Before the first update of the step: what is scored beside one, whose samples are settled.
+  void score_others() {
+    if (others_scored_) return;
+    others_scored_ = true;
+    if (!program_.early_update.is_on()) return;
+    const CallId update = program_.early_update.update;
+    const std::vector<CallId>& scorers = program_.early_update.scorers;
+    for (const SamplePart part : parts_of_call(program_, update)) {
+      if (part == SamplePart::kEarly) continue;
+      for (const CallId id : scorers) run({id}, part);
+      for (const CallId id : scorers)
+        exchange(exchanged_after(program_.graph, shared_, id, update), id, id, update, part);
+    }
+    for (const CallId id : scorers) put_away(id);
   }
 
   // The generation until few samples are left, and from there on; in between what has finished goes
@@ -384,8 +414,9 @@ class PlanCompiler {
       body.back().detail = last_[fetch_of(program_.graph, id).value][device.value];
     add_groups(id, groups, device, &body);
     add_waits(id, device, &body.front());
-    const bool handed = part == SamplePart::kEarly && id != program_.scoring.generate;
-    if (handed || (part == SamplePart::kLate && id == program_.scoring.generate))
+    // What a generation that is handed over has left is generated, what it has finished is scored.
+    const bool left = id == program_.scoring.generate;
+    if (program_.scoring.is_on() && part == (left ? SamplePart::kLate : SamplePart::kEarly))
       body.front().after.push_back(InstructionId{handed_[device.value]});
     return body;
   }
@@ -440,7 +471,9 @@ class PlanCompiler {
     const auto insert_after = [&](OpKind before, OpKind added) {
       const auto spot = std::find_if(body->begin(), body->end(),
                                      [&](const Instruction& i) { return i.kind == before; });
-      body->insert(spot + 1, {added, id, ExitCondition::kNone, {}, groups.copies.at(device)});
+      Instruction more{added, id, ExitCondition::kNone, {}, groups.copies.at(device)};
+      more.part = spot->part;
+      body->insert(spot + 1, std::move(more));
     };
     const int zero = placement(id).strategy.zero_stage;
     insert_after(OpKind::kPasses, OpKind::kReduce);
@@ -450,6 +483,9 @@ class PlanCompiler {
   void add_waits(CallId id, DeviceId device, Instruction* first) {
     const size_t rank = device.value;
     std::vector<InstructionId>& after = first->after;
+    if (const auto part = part_arrivals_.find({first->part, device});
+        part != part_arrivals_.end() && begins_early(program_, id))
+      after.insert(after.end(), part->second.begin(), part->second.end());
     for (const CallId before : waits_[id.value]) {
       // Of another step's call only what it does here: its samples are others.
       const bool samples = step_of(before) == step_of(id);
@@ -546,13 +582,17 @@ class PlanCompiler {
   void exchange_after(CallId id, CallId place) {
     const auto calls = static_cast<int32_t>(program_.graph.calls.size());
     for (int32_t reader = id.value + 1; reader < calls; ++reader)
-      for (int32_t producer = 0; producer < calls; ++producer)
-        if (exchanged_after(program_.graph, shared_, CallId{producer}, CallId{reader}) == id)
-          exchange(id, place, CallId{producer}, CallId{reader});
+      for (int32_t producer = 0; producer < calls; ++producer) {
+        const CallId from{producer}, to{reader};
+        const bool parts = scores_beside(program_, from) && begins_early(program_, to);
+        if (exchanged_after(program_.graph, shared_, from, to) == id)
+          exchange(id, place, from, to, parts ? SamplePart::kEarly : SamplePart::kAll);
+      }
   }
 
-  void exchange(CallId id, CallId place, CallId producer, CallId reader) {
+  void exchange(CallId id, CallId place, CallId producer, CallId reader, SamplePart part) {
     Exchange out{producer, reader, exchanged_fields(program_.graph, producer, reader), {}};
+    out.part = part;
     out.members = exchange_members(program_, producer, reader);
     add_exchange(std::move(out), place, [&](DeviceId device) {
       std::vector<InstructionId> after = end_on(producer, device.value);
@@ -571,7 +611,10 @@ class PlanCompiler {
       std::vector<InstructionId>& begun = begun_[exchange.producer.value][device.value];
       begun.push_back(
           append(device, {OpKind::kExchange, place, ExitCondition::kNone, waits(device), entry}));
-      auto& arriving = arrivals_[exchange.consumer.value][device.value];
+      const bool of_part =
+          begins_early(program_, exchange.consumer) && exchange.part != SamplePart::kAll;
+      auto& arriving = of_part ? part_arrivals_[{exchange.part, device}]
+                               : arrivals_[exchange.consumer.value][device.value];
       arriving.insert(arriving.end(), begun.begin(), begun.end());
     }
     program_.exchanges.push_back(std::move(exchange));
@@ -625,8 +668,11 @@ class PlanCompiler {
   std::vector<int32_t> shared_;                  // [call]: before which its share stands
   std::vector<std::vector<int32_t>> last_;       // [call][rank]
   std::vector<std::vector<int32_t>> shared_at_;  // likewise: shares
-  std::vector<std::vector<std::vector<InstructionId>>> begun_;       // [producer][rank]: exchanges
-  std::vector<std::vector<std::vector<InstructionId>>> arrivals_;    // [reader][rank]
+  std::vector<std::vector<std::vector<InstructionId>>> begun_;     // [producer][rank]: exchanges
+  std::vector<std::vector<std::vector<InstructionId>>> arrivals_;  // [reader][rank]
+  // Scores of a part of the samples of an early update.
+  std::map<std::pair<SamplePart, DeviceId>, std::vector<InstructionId>> part_arrivals_;
+  bool others_scored_ = false;  // by those who score beside an update
   std::vector<std::vector<std::vector<InstructionId>>> copy_ready_;  // [copy][rank]
   std::vector<std::vector<std::vector<InstructionId>>> copy_reads_;  // [copy][rank]: that read it
   std::vector<bool> live_;                                           // copies filled now
@@ -675,6 +721,13 @@ Result<Program> compile_lists(const ExecutionPlan& plan, const PlanningProblem& 
   if (plan.fusion.migrate_below_samples > 0) {
     BRAID_CHECK(steps.empty(), "a generation is handed over within one step");
     BRAID_TRY(compiler.fuse_scoring());
+  }
+  if (plan.fusion.train_beside_scoring > 0) {
+    if (!steps.empty())
+      return invalid_input(
+          "fusion.train_beside_scoring: is priced in one step, and several are unrolled; set it to "
+          "0");
+    BRAID_TRY(compiler.begin_early());
   }
   return compiler.compile();
 }

@@ -87,17 +87,22 @@ std::vector<double> moved_sample(int64_t produced, int64_t cached, double cache_
   return out;
 }
 
-std::vector<CallId> early_scorers(const Graph& graph, CallId generate,
-                                  const std::vector<CallPlacement>& calls) {
+std::vector<CallId> reading_given(const Graph& graph, CallId generate) {
   const std::set<std::string> given = early_fields(graph, generate);
   std::vector<CallId> out;
   for (auto i = static_cast<size_t>(generate.value) + 1; i < graph.calls.size(); ++i) {
     const Call& call = graph.calls[i];
     const bool reads = std::all_of(call.reads.begin(), call.reads.end(),
                                    [&](const std::string& name) { return given.count(name) > 0; });
-    if (call.kind == CallKind::kInfer && reads && !passes_meet(calls[i].strategy, false))
-      out.push_back(CallId{static_cast<int32_t>(i)});
+    if (call.kind == CallKind::kInfer && reads) out.push_back(CallId{static_cast<int32_t>(i)});
   }
+  return out;
+}
+
+std::vector<CallId> early_scorers(const Graph& graph, CallId generate,
+                                  const std::vector<CallPlacement>& calls) {
+  std::vector<CallId> out = reading_given(graph, generate);
+  std::erase_if(out, [&](CallId call) { return passes_meet(calls[call.value].strategy, false); });
   return out;
 }
 
@@ -181,8 +186,15 @@ PartitionParts partition_parts(const std::vector<PartitionSample>& samples,
           partition_on(samples, later, strategy, options, std::vector<bool>(strategy.dp, true))};
 }
 
-Partition joined(const PartitionParts& parts) {
-  return {{}, both(parts.early.owned, parts.late.owned)};
+Partition partition_rows(const std::vector<PartitionSample>& samples, const SampleRows& rows,
+                         const Strategy& strategy, const PartitionOptions& options) {
+  return partition_on(samples, rows, strategy, options, std::vector<bool>(strategy.dp, true));
+}
+
+Partition joined(const std::vector<Partition>& parts) {
+  std::vector<SampleRows> owned = parts.front().owned;
+  for (size_t i = 1; i < parts.size(); ++i) owned = both(std::move(owned), parts[i].owned);
+  return {{}, std::move(owned)};
 }
 
 }  // namespace braid::inline program

@@ -25,9 +25,10 @@ inline constexpr int64_t kTallyBytes = 8, kMessagesOfSample = 2;
 inline int64_t progress_bytes(int64_t samples) { return 8 * samples; }
 std::vector<double> moved_sample(int64_t produced, int64_t cached, double cache_bytes);
 
-// The infer calls that may begin with the samples that have finished: they read nothing but what
-// data and the generation give, sample by sample, and the ranks of one data-parallel rank need no
-// other's.
+// The infer calls that read nothing but what data and the generation give.
+std::vector<CallId> reading_given(const Graph& graph, CallId generate);
+// Those of them that may begin with the samples that have finished: sample by sample, and the ranks
+// of one data-parallel rank need no other's.
 std::vector<CallId> early_scorers(const Graph& graph, CallId generate,
                                   const std::vector<CallPlacement>& calls);
 
@@ -92,7 +93,10 @@ struct PartitionParts {
 PartitionParts partition_parts(const std::vector<PartitionSample>& samples,
                                const Strategy& strategy, const PartitionOptions& options,
                                const std::vector<bool>& free, const HandOver& handed);
-// What its ranks own of both; without mini-batches.
-Partition joined(const PartitionParts& parts);
+// What a scorer does with some rows on all of its ranks.
+Partition partition_rows(const std::vector<PartitionSample>& samples, const SampleRows& rows,
+                         const Strategy& strategy, const PartitionOptions& options);
+// What ranks own of several parts; without mini-batches.
+Partition joined(const std::vector<Partition>& parts);
 
 }  // namespace braid::inline program

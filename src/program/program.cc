@@ -4,7 +4,9 @@
 #include <set>
 #include <sstream>
 
+#include "base/contains.h"
 #include "base/text.h"
+#include "program/early_update.h"
 #include "program/lower.h"
 
 namespace braid::inline program {
@@ -67,6 +69,7 @@ void write_exchange(const Program& program, const Exchange& exchange, std::ostre
     out << " for " << program.graph.calls[exchange.consumer.value].name << ":";
   for (const std::string& field : exchange.fields) out << " " << field;
   if (exchange.shared()) return;
+  if (exchange.part != SamplePart::kAll) out << " of " << part_name(exchange.part) << " samples";
   out << " of " << program.graph.calls[exchange.producer.value].name << " among ranks";
   for (const DeviceId member : exchange.members) out << " " << member;
 }
@@ -152,13 +155,19 @@ PlaceInPair place_in_pair(const Program& program, CallId call) {
   return {};
 }
 
-bool runs_in_parts(const Program& program, CallId call) {
+std::vector<SamplePart> parts_of_call(const Program& program, CallId call) {
   const FusedScoring& fused = program.scoring;
-  return fused.is_on() && (fused.generate == call ||
-                           std::binary_search(fused.scorers.begin(), fused.scorers.end(), call));
+  const EarlyUpdate& early = program.early_update;
+  const bool handed = fused.is_on() && (fused.generate == call || contains(fused.scorers, call));
+  int64_t parts = handed ? 2 : 0;
+  if (begins_early(program, call) || scores_beside(program, call)) parts = early.parts;
+  if (parts == 0) return {SamplePart::kAll};
+  std::vector<SamplePart> out;
+  for (int64_t part = 1; part <= parts; ++part) out.push_back(static_cast<SamplePart>(part));
+  return out;
 }
 
-const char* part_name(SamplePart part) {
+std::string part_name(SamplePart part) {
   switch (part) {
     case SamplePart::kAll:
       return "all";
@@ -167,7 +176,7 @@ const char* part_name(SamplePart part) {
     case SamplePart::kLate:
       return "late";
   }
-  return "unknown";
+  return cat("part ", static_cast<int>(part));
 }
 
 const char* exit_condition_name(ExitCondition condition) {

@@ -38,10 +38,12 @@ enum class ExitCondition {
 };
 const char* exit_condition_name(ExitCondition condition);
 
-// Which samples of a step an instruction works on, where a generation is handed over
-// (program/hand_over.h): those that had finished by then, or the others.
+// Which samples of a step an instruction works on. Where a generation is handed over
+// (program/hand_over.h): those that had finished by then, or the others. Where an update begins
+// early (program/early_update.h): those of its first mini-batches, of the next ones, and so on: the
+// numbers behind kLate are its further parts.
 enum class SamplePart : int8_t { kAll, kEarly, kLate };
-const char* part_name(SamplePart part);
+std::string part_name(SamplePart part);
 
 struct Instruction {
   OpKind kind = OpKind::kCall;
@@ -60,7 +62,7 @@ struct Instruction {
   // First instruction of a call: loads that its first pass waits for where it comes to their
   // layers, and its first update where they bring the optimizer.
   std::vector<InstructionId> within = {};
-  // Of a generation that is handed over, and of its scorers, which occur once for each part.
+  // Of calls that occur once for each part (parts_of_call()).
   SamplePart part = SamplePart::kAll;
   friend bool operator==(const Instruction&, const Instruction&) = default;
 };
@@ -100,8 +102,10 @@ struct Exchange {
   CallId producer;
   CallId consumer = {-1};  // -1: a share
   std::vector<std::string> fields;
-  std::vector<DeviceId> members;       // ascending
-  SamplePart part = SamplePart::kAll;  // kEarly: what has finished goes to a scorer before
+  std::vector<DeviceId> members;  // ascending
+  // kEarly: what has finished goes to a scorer before; of scores that go to an early update: a
+  // part.
+  SamplePart part = SamplePart::kAll;
   bool shared() const { return consumer.value < 0; }
   // The call that works on the samples whose fields these are.
   CallId samples_of() const { return shared() ? producer : consumer; }
@@ -154,6 +158,17 @@ struct FusedScoring {
   friend bool operator==(const FusedScoring&, const FusedScoring&) = default;
 };
 
+// An update that begins when its first mini-batches are scored, and the calls that score the others
+// beside it (program/early_update.h).
+struct EarlyUpdate {
+  CallId update = {-1};
+  std::vector<CallId> scorers;  // ascending
+  int64_t minibatches = 0;      // of a part, the last one has all others; 0: it waits for all
+  int64_t parts = 0;            // of its samples
+  bool is_on() const { return minibatches > 0; }
+  friend bool operator==(const EarlyUpdate&, const EarlyUpdate&) = default;
+};
+
 struct Program {
   Graph graph;
   std::vector<RankProgram> ranks;
@@ -167,6 +182,7 @@ struct Program {
   std::vector<RoleState> states = {};
   std::vector<FusedCalls> fused = {};
   FusedScoring scoring = {};
+  EarlyUpdate early_update = {};
   // Which replica generates which sample depends on predicted lengths (program/partition.h).
   bool predicts_lengths = false;
   bool rewards_together = false;  // one rank asks the list of rewards about all samples
@@ -192,8 +208,11 @@ struct PlaceInPair {
 };
 PlaceInPair place_in_pair(const Program& program, CallId call);
 
-// Whether the list has the call once for each part of the samples.
-bool runs_in_parts(const Program& program, CallId call);
+// The parts of the samples for which the list has the call, in order: kAll where it has it once.
+std::vector<SamplePart> parts_of_call(const Program& program, CallId call);
+inline bool runs_in_parts(const Program& program, CallId call) {
+  return parts_of_call(program, call).size() > 1;
+}
 
 // Compiles one step of the graph for a single device that holds everything, in the graph's order.
 Result<Program> compile(const Graph& graph);

@@ -34,6 +34,7 @@ class StaticText {
     for (const RoleState& state : program_.states) put("state", state.role.value, state.optimizer);
     for (const FusedCalls& fused : program_.fused) write_fused(fused);
     write_scoring(program_.scoring);
+    write_early_update(program_.early_update);
     if (program_.predicts_lengths) put("predicts_lengths");
     if (program_.rewards_together) put("rewards_together");
     if (program_.staleness > 0) put("staleness", program_.staleness);
@@ -164,6 +165,12 @@ class StaticText {
     put("scoring", scoring.generate.value, scoring.below, scoring.most, scoring.cache,
         kRoundsBetweenTallies);
     for (const CallId scorer : scoring.scorers) put("scorer", scorer.value);
+  }
+
+  void write_early_update(const EarlyUpdate& early) {
+    if (!early.is_on()) return;
+    put("early_update", early.update.value, early.minibatches, early.parts);
+    for (const CallId scorer : early.scorers) put("scorer", scorer.value);
   }
 
   void write_fused(const FusedCalls& fused) {

@@ -6,6 +6,7 @@
 #include <set>
 
 #include "base/text.h"
+#include "program/early_update.h"
 #include "program/exchange.h"
 #include "program/fused.h"
 #include "program/placement.h"
@@ -90,20 +91,16 @@ std::set<PartOfCall> expected_calls(const Program& program, size_t rank) {
       for (const DeviceId device : program.calls[i].mesh.devices)
         here = here || device.value == static_cast<int32_t>(rank);
     const auto id = static_cast<int32_t>(i);
-    if (here && runs_in_parts(program, CallId{id}))
-      out.insert({{id, SamplePart::kEarly}, {id, SamplePart::kLate}});
-    else if (here)
-      out.insert({id, SamplePart::kAll});
+    for (const SamplePart part : parts_of_call(program, CallId{id}))
+      if (here) out.insert({id, part});
   }
   return out;
 }
 
-// A generation is handed over once on every rank, between its two parts; the early part of a call
-// comes before the late one.
+// A generation is handed over once on every rank, between its two parts, and scored after it.
 Status verify_hand_over(const Program& program, const std::vector<Instruction>& list) {
   if (!program.scoring.is_on()) return ok_status();
   size_t handed = list.size();
-  std::set<int32_t> early;
   for (size_t i = 0; i < list.size(); ++i) {
     if (list[i].kind == OpKind::kHandOver) {
       if (handed < list.size()) return invalid_input("the generation is handed over twice");
@@ -116,9 +113,6 @@ Status verify_hand_over(const Program& program, const std::vector<Instruction>& 
     const bool before = generates && list[i].part == SamplePart::kEarly;
     if (list[i].part != SamplePart::kAll && before != (handed == list.size()))
       return invalid_input(cat(place(i, list[i]), ": stands on the wrong side of the hand-over"));
-    if (list[i].part == SamplePart::kEarly) early.insert(list[i].call.value);
-    if (list[i].part == SamplePart::kLate && early.count(list[i].call.value) == 0)
-      return invalid_input(cat(place(i, list[i]), ": comes before the samples that have finished"));
   }
   return handed < list.size() ? ok_status() : invalid_input("the generation is not handed over");
 }
@@ -170,7 +164,10 @@ Status verify_calls(const Program& program, size_t rank) {
     if (lacks_repeat(program, list, i))
       return invalid_input(cat(place(i, list[i]), ": is not followed by its repeat"));
   }
-  if (missing.empty()) return verify_hand_over(program, list);
+  if (missing.empty()) {
+    BRAID_TRY(verify_parts(list));
+    return verify_hand_over(program, list);
+  }
   return invalid_input(cat("call ", program.graph.calls[missing.begin()->first].name,
                            " of the graph does not occur"));
 }
@@ -264,6 +261,7 @@ Status verify_predictions(const Program& program) {
 Status verify_program_tables(const Program& program) {
   BRAID_TRY(verify_staleness(program));
   BRAID_TRY(verify_predictions(program));
+  BRAID_TRY(verify_early_update(program));
   return verify_exchange_table(program);
 }
 

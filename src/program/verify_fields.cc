@@ -1,9 +1,12 @@
 #include "program/verify_fields.h"
 
 #include <algorithm>
+#include <set>
+#include <utility>
 
 #include "base/contains.h"
 #include "base/text.h"
+#include "program/early_update.h"
 #include "program/exchange.h"
 
 namespace braid::inline program {
@@ -41,14 +44,22 @@ Status verify_members(const Program& program, const Exchange& e) {
   return ok_status();
 }
 
+// The parts of the samples in which fields go from one call to another.
+std::vector<SamplePart> exchanged_parts(const Program& program, CallId producer, CallId reader) {
+  if (reader.value < 0) return {SamplePart::kAll};
+  std::vector<SamplePart> out;
+  for (const SamplePart part : parts_of_call(program, reader)) {
+    const SamplePart needed = exchanged_part(program, producer, reader, part);
+    if (!contains(out, needed)) out.push_back(needed);
+  }
+  return out;
+}
+
 Status verify_exchange(const Program& program, const Exchange& e) {
   const auto calls = static_cast<int32_t>(program.graph.calls.size());
   if (e.producer.value < 0 || e.producer.value >= calls || e.consumer.value >= calls)
     return invalid_input("names a call that the graph does not have");
-  const std::vector<CallId>& scorers = program.scoring.scorers;
-  const bool early = e.producer == program.scoring.generate &&
-                     std::binary_search(scorers.begin(), scorers.end(), e.consumer);
-  if (e.part != SamplePart::kAll && (e.part != SamplePart::kEarly || !early))
+  if (!contains(exchanged_parts(program, e.producer, e.consumer), e.part))
     return invalid_input("is of a part of the samples that its calls do not have");
   const Call& from = program.graph.calls[e.producer.value];
   for (const std::string& name : e.fields)
@@ -67,17 +78,19 @@ Status verify_exchange(const Program& program, const Exchange& e) {
   return verify_members(program, e);
 }
 
-// Every field that one call gives and another takes is in an entry.
+// Every field that one call gives and another takes is in an entry, for each part of the samples.
 Status verify_need(const Program& program, CallId producer, CallId reader,
-                   const std::vector<std::string>& fields, SamplePart part = SamplePart::kAll) {
+                   const std::vector<std::string>& fields) {
+  const std::vector<SamplePart> parts = exchanged_parts(program, producer, reader);
   for (const std::string& field : fields)
-    if (std::none_of(program.exchanges.begin(), program.exchanges.end(), [&](const Exchange& e) {
-          return e.producer == producer && e.consumer == reader && e.part == part &&
-                 contains(e.fields, field);
-        }))
-      return invalid_input(
-          cat("no exchange brings ", field, " of ", program.graph.calls[producer.value].name,
-              reader.value < 0 ? " to all" : cat(" to ", program.graph.calls[reader.value].name)));
+    for (const SamplePart part : parts)
+      if (std::none_of(program.exchanges.begin(), program.exchanges.end(), [&](const Exchange& e) {
+            return e.producer == producer && e.consumer == reader && e.part == part &&
+                   contains(e.fields, field);
+          }))
+        return invalid_input(cat(
+            "no exchange brings ", field, " of ", program.graph.calls[producer.value].name,
+            reader.value < 0 ? " to all" : cat(" to ", program.graph.calls[reader.value].name)));
   return ok_status();
 }
 
@@ -87,8 +100,7 @@ class FieldWalk {
       : program_(program),
         self_(DeviceId{static_cast<int32_t>(rank)}),
         list_(program.ranks[rank].instructions),
-        ended_(program.graph.calls.size()),
-        shared_(ended_) {}
+        shared_(program.graph.calls.size()) {}
 
   Status run() {
     for (size_t i = 0; i < list_.size(); ++i) {
@@ -97,9 +109,7 @@ class FieldWalk {
             cat("rank ", self_, ", instruction ", i, " (", op_kind_name(list_[i].kind), ")"));
       const Instruction& done = list_[i];
       if (done.kind == OpKind::kHandOver) handed_ = true;
-      if ((done.kind == OpKind::kCall || done.kind == OpKind::kRegionEnd) &&
-          done.part != SamplePart::kEarly)
-        ended_[done.call.value] = true;
+      if (done.kind == OpKind::kCall || done.kind == OpKind::kRegionEnd) note_end(done);
       if (done.kind == OpKind::kShare)
         shared_[program_.exchanges[done.detail].producer.value] = true;
     }
@@ -107,6 +117,12 @@ class FieldWalk {
   }
 
  private:
+  void note_end(const Instruction& done) {
+    ended_.insert({done.call.value, done.part});
+    if (done.part == parts_of_call(program_, done.call).back())
+      ended_.insert({done.call.value, SamplePart::kAll});
+  }
+
   Status step(size_t i) const {
     if (moves_fields(list_[i].kind)) return give(program_.exchanges[list_[i].detail]);
     return starts_call(list_[i].kind) ? start_call(i) : ok_status();
@@ -116,12 +132,12 @@ class FieldWalk {
 
   Status give(const Exchange& exchange) const {
     const CallId from = exchange.producer;
-    if (exchange.part == SamplePart::kEarly && handed_) return ok_status();
+    const bool handed = exchange.part == SamplePart::kEarly && from == program_.scoring.generate;
+    const bool made = handed ? handed_ : ended_.count({from.value, exchange.part}) > 0;
     // An earlier step has made it.
     if (!exchange.shared() && of_other_steps(program_.graph, from, exchange.consumer))
       return ok_status();
-    if (ended_[from.value] || !contains(program_.calls[from.value].mesh.devices, self_))
-      return ok_status();
+    if (made || !contains(program_.calls[from.value].mesh.devices, self_)) return ok_status();
     return invalid_input(cat("gives away what ", name(from), " writes before that"));
   }
 
@@ -152,8 +168,9 @@ class FieldWalk {
       if (exchange.producer != producer) continue;
       const InstructionId id{static_cast<int32_t>(before)};
       if (std::find(after.begin(), after.end(), id) == after.end()) return false;
-      const bool early = list_[at].part == SamplePart::kEarly;
-      if (exchange.consumer == list_[at].call && early == (exchange.part == SamplePart::kEarly))
+      const CallId reader = list_[at].call;
+      if (exchange.consumer == reader &&
+          exchange.part == exchanged_part(program_, producer, reader, list_[at].part))
         return true;
     }
     return false;
@@ -171,7 +188,8 @@ class FieldWalk {
   const Program& program_;
   const DeviceId self_;
   const std::vector<Instruction>& list_;
-  std::vector<bool> ended_, shared_;  // by call
+  std::set<std::pair<int32_t, SamplePart>> ended_;  // parts of calls, and calls
+  std::vector<bool> shared_;                        // by call
   bool handed_ = false;
 };
 
@@ -196,10 +214,6 @@ Status verify_exchange_table(const Program& program) {
         BRAID_TRY(verify_need(program, producer, reader,
                               exchanged_fields(program.graph, producer, reader)));
   }
-  for (const CallId scorer : program.scoring.scorers)
-    BRAID_TRY(verify_need(program, program.scoring.generate, scorer,
-                          exchanged_fields(program.graph, program.scoring.generate, scorer),
-                          SamplePart::kEarly));
   return ok_status();
 }
 

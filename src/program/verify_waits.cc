@@ -97,11 +97,14 @@ class WaitWalk {
 
   Status move_fields(const Instruction& i, const Exchange& exchange) const {
     const CallId from = exchange.producer;
-    if (exchange.part == SamplePart::kEarly)
+    const bool part = exchange.part != SamplePart::kAll;
+    if (part && from == program_.scoring.generate)
       return needs(i, handed_, "which says what has finished");
+    if (const auto end = part_ends_.find({from.value, exchange.part}); end != part_ends_.end())
+      BRAID_TRY(needs(i, end->second, "which makes what it moves"));
     if (exchange.shared() && ends_[from.value] < 0 && runs_here(from))
       return invalid_input(cat("shares what ", call(from).name, " finds before that"));
-    BRAID_TRY(needs_call(i, from, "which makes what it moves"));
+    if (!part) BRAID_TRY(needs_call(i, from, "which makes what it moves"));
     if (exchange.shared()) return ok_status();
     const CallId settles = exchanged_after(program_.graph, waits_.shared, from, exchange.consumer);
     const bool later = std::any_of(list_.begin(), list_.end(), [&](const Instruction& other) {
@@ -110,7 +113,7 @@ class WaitWalk {
     if (settles != from && later && shares_[settles.value] < 0)
       return invalid_input(
           cat("stands before the share of ", call(settles).name, ", which settles its rows"));
-    return needs_call(i, settles, "which settles its rows");
+    return part && settles == from ? ok_status() : needs_call(i, settles, "which settles its rows");
   }
 
   Status reallocate(const Instruction& i) const {
@@ -145,10 +148,9 @@ class WaitWalk {
     if (i.kind == OpKind::kShare) shares_[program_.exchanges[i.detail].producer.value] = at;
     const bool repeats = i.kind == OpKind::kRepeat;  // what it repeats uses memory until then
     if (i.kind != OpKind::kCall && i.kind != OpKind::kRegionEnd && !repeats) return;
-    if (i.part == SamplePart::kEarly && i.kind == OpKind::kRegionEnd)
-      begun_ = at;
-    else if (i.part != SamplePart::kEarly)
-      ends_[i.call.value] = at;
+    if (i.part == SamplePart::kEarly && i.kind == OpKind::kRegionEnd) begun_ = at;
+    if (i.part != SamplePart::kAll) part_ends_[{i.call.value, i.part}] = at;
+    if (i.part == parts_of_call(program_, i.call).back()) ends_[i.call.value] = at;
     if (repeats) used_before_ = used_ = at;
     if (used_roles(program_.graph, call(i.call)).empty()) return;
     // Calls that share a region use the memory together.
@@ -162,8 +164,9 @@ class WaitWalk {
   const DeviceId self_;
   const std::vector<Instruction>& list_;
   const CallWaits& waits_;
-  std::vector<int32_t> ends_, shares_;    // by call: the instruction, or -1
-  std::map<int32_t, int32_t> offloaded_;  // by state: the last
+  std::vector<int32_t> ends_, shares_;                           // by call: the instruction, or -1
+  std::map<std::pair<int32_t, SamplePart>, int32_t> part_ends_;  // those of its parts
+  std::map<int32_t, int32_t> offloaded_;                         // by state: the last
   int32_t begun_ = -1;                    // the end of a generation's early part
   int32_t handed_ = -1;                   // where it is handed over
   int32_t used_ = -1, used_before_ = -1;  // ends of the last two calls with a model

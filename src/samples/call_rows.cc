@@ -62,13 +62,44 @@ int64_t most_tokens(const MiniBatch& batch) {
   return most;
 }
 
+void CallRows::forget() {
+  partitions_.clear(), handed_.reset(), predicted_.clear();
+  scored_.clear(), permuted_anew_ = false;
+}
+
+// The first part is scored already.
+void CallRows::retain(const std::vector<bool>& kept) {
+  const std::vector<SampleRows> scored = std::move(scored_);
+  const bool drops = std::find(kept.begin(), kept.end(), false) != kept.end();
+  const bool anew = !scored.empty() && (permuted_anew_ || drops);
+  forget();
+  if (!anew) return;
+  permuted_anew_ = true;
+  scored_.resize(scored.size());
+  int32_t row = 0;
+  for (size_t old = 0; old < kept.size(); ++old) {
+    if (!kept[old]) continue;
+    const bool first =
+        std::binary_search(scored.front().begin(), scored.front().end(), static_cast<int32_t>(old));
+    (first ? scored_.front() : scored_.back()).push_back(row++);
+  }
+}
+
+void CallRows::choose_parts(int64_t step) {
+  const CallId update = program_.early_update.update;
+  scored_ = scored_in_parts(partition_minibatches(partitioned(update), options_of(update, step)),
+                            program_.early_update, static_cast<int64_t>(store_.size()));
+}
+
 const Partition& CallRows::partition(CallId call, int64_t step, SamplePart part) {
+  if (scores_beside(program_, call) && scored_.empty()) choose_parts(step);
   const auto known = partitions_.find({call.value, part});
   if (known != partitions_.end()) return known->second;
   if (part == SamplePart::kAll && in_parts(call)) {
-    Partition both = joined(
-        {partition(call, step, SamplePart::kEarly), partition(call, step, SamplePart::kLate)});
-    return partitions_.emplace(std::pair(call.value, part), std::move(both)).first->second;
+    std::vector<Partition> parts;
+    for (const SamplePart each : parts_of_call(program_, call))
+      parts.push_back(partition(call, step, each));
+    return partitions_.emplace(std::pair(call.value, part), joined(parts)).first->second;
   }
   const auto lowered = micro_tokens_.find(call.value);
   const int64_t tokens = lowered == micro_tokens_.end() ? 0 : lowered->second;
@@ -96,20 +127,32 @@ Partition CallRows::partition_of(const SampleStore& read, CallId call, int64_t s
 Partition CallRows::partition_part(const std::vector<PartitionSample>& samples, CallId call,
                                    const Strategy& strategy, const PartitionOptions& options,
                                    SamplePart part) const {
+  if (begins_early(program_, call)) {
+    const Partition whole = partition_samples(samples, strategy, options);
+    if (!permuted_anew_) return part_of_update(whole, program_.early_update, part);
+    if (part == parts_of_call(program_, call).back()) return whole;
+    return {{}, std::vector<SampleRows>(strategy.dp)};
+  }
+  if (scores_beside(program_, call))
+    return partition_rows(samples, scored_[static_cast<size_t>(part) - 1], strategy, options);
   const CallPlacement& generate = program_.calls[program_.scoring.generate.value];
   const std::vector<bool> free = free_ranks(program_.calls[call.value], generate, *handed_);
   PartitionParts parts = partition_parts(samples, strategy, options, free, *handed_);
   return std::move(part == SamplePart::kEarly ? parts.early : parts.late);
 }
 
-Partition CallRows::partition_anew(CallId call, int64_t step, int64_t micro_tokens,
-                                   SamplePart part) const {
+std::vector<PartitionSample> CallRows::partitioned(CallId call) const {
   std::vector<PartitionSample> samples = samples_of(store_, call);
   if (store_.has("loss_mask")) note_learned(store_, samples);
+  const bool trains = program_.graph.calls[call.value].kind == CallKind::kTrainStep;
+  if (trains && config_.algorithm.mask_truncated && generates(program_.graph))
+    leave_out_truncated(store_, samples);
+  return samples;
+}
+
+PartitionOptions CallRows::options_of(CallId call, int64_t step) const {
   PartitionOptions options;
   options.trains = program_.graph.calls[call.value].kind == CallKind::kTrainStep;
-  if (options.trains && config_.algorithm.mask_truncated && generates(program_.graph))
-    leave_out_truncated(store_, samples);
   options.seed = static_cast<uint64_t>(config_.train.seed);
   options.step = step;
   options.epochs = config_.train.epochs_per_rollout;
@@ -119,6 +162,13 @@ Partition CallRows::partition_anew(CallId call, int64_t step, int64_t micro_toke
                                             !generates(program_.graph));
   options.share_prompts = shares_prompts(config_, program_.graph);
   options.keep_near = config_.plan.train_engine.empty();
+  return options;
+}
+
+Partition CallRows::partition_anew(CallId call, int64_t step, int64_t micro_tokens,
+                                   SamplePart part) const {
+  const std::vector<PartitionSample> samples = partitioned(call);
+  const PartitionOptions options = options_of(call, step);
   Strategy strategy = placement(call).strategy;
   if (micro_tokens > 0) strategy.micro_tokens = micro_tokens;
   if (part != SamplePart::kAll) return partition_part(samples, call, strategy, options, part);

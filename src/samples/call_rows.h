@@ -10,6 +10,7 @@
 
 #include "algo/algorithm.h"
 #include "config/options.h"
+#include "program/early_update.h"
 #include "program/exchange.h"
 #include "program/expand.h"
 #include "program/hand_over.h"
@@ -34,8 +35,11 @@ class CallRows : public RowsByRank {
   CallRows(const Config& config, const Program& program, const SampleStore& store);
 
   size_t samples() const override { return store_.size(); }
-  // The samples have changed: another step, or some were dropped.
-  void forget() { partitions_.clear(), handed_.reset(), predicted_.clear(); }
+  // The samples have changed: another step.
+  void forget();
+  // Those that are not marked were dropped. Where samples were scored in parts since, an update
+  // that begins early waits for all: which ones its mini-batches have is another permutation.
+  void retain(const std::vector<bool>& kept);
   // New tokens that each sample is predicted to get: what a generation expects, and what its
   // replicas are given where the program says so, until the samples change. The same on all ranks.
   void predict(std::vector<int64_t> tokens) { predicted_ = std::move(tokens); }
@@ -47,7 +51,8 @@ class CallRows : public RowsByRank {
   const std::optional<HandOver>& handed() const { return handed_; }
 
   // The partition of an infer, reward or train call in step `step`. Of a call that runs in parts
-  // all samples are what its ranks own alone. REQUIRES: lengths of the part are known.
+  // all samples are what its ranks own alone, but of an update. REQUIRES: lengths of the part are
+  // known.
   const Partition& partition(CallId call, int64_t step, SamplePart part = SamplePart::kAll);
   // The same with the lengths that the samples of this rank have in another store, whose rows have
   // the numbers of these.
@@ -106,7 +111,13 @@ class CallRows : public RowsByRank {
   Partition partition_part(const std::vector<PartitionSample>& samples, CallId call,
                            const Strategy& strategy, const PartitionOptions& options,
                            SamplePart part) const;
-  bool in_parts(CallId call) const { return handed_ && runs_in_parts(program_, call); }
+  std::vector<PartitionSample> partitioned(CallId call) const;
+  PartitionOptions options_of(CallId call, int64_t step) const;
+  // Chooses, where an update begins early, the rows that are scored in each part.
+  void choose_parts(int64_t step);
+  bool in_parts(CallId call) const {
+    return scores_beside(program_, call) || (handed_ && runs_in_parts(program_, call));
+  }
   bool placed() const { return !program_.calls.empty(); }
   const CallPlacement& placement(CallId call) const {
     return placed() ? program_.calls[call.value] : alone_;
@@ -118,6 +129,9 @@ class CallRows : public RowsByRank {
   CallPlacement alone_;  // one rank with all of every model
   ModelShape whole_;     // of those models: what a single rank's ops depend on
   std::optional<HandOver> handed_;
+  // Rows that are scored in each part, ascending, [part], where an update begins early.
+  std::vector<SampleRows> scored_;
+  bool permuted_anew_ = false;      // since they were chosen
   std::vector<int64_t> predicted_;  // by row; empty: nothing is
   std::map<std::pair<int32_t, SamplePart>, Partition> partitions_;
   std::map<int32_t, int64_t> micro_tokens_;  // of calls that were cut smaller

@@ -5,6 +5,14 @@
 #include "plan/make_problem.h"
 
 namespace braid::inline session {
+namespace {
+
+// Of a call that does not train.
+int64_t rows_in(const Partition& partition) {
+  return std::ssize(partition.minibatches.front().rows);
+}
+
+}  // namespace
 
 InferCalls::InferCalls(const StepContext& step)
     : step_(step),
@@ -43,15 +51,14 @@ Result<InferredRows> InferCalls::run(const InferOf& what) {
 Result<InferredRows> InferCalls::run_in_step(const Call& call, const SampleStore& store,
                                              SamplePart part) {
   const CallId id = step_.id_of(call);
+  SampleLedger& ledger = step_.record.ledger;
+  ledger.expect(call.name, rows_in(step_.rows.partition(id, step_.position.step, part)));
   // Ranks that still generate have none of what has finished.
   if (part == SamplePart::kEarly &&
       step_.rows.mine(id, step_.position.step, step_.rank(), part).empty())
     return InferredRows();
   BRAID_ASSIGN(InferredRows done, run({call, store, step_.rows, step_.work, step_.position.step,
                                        &store != &step_.store, part}));
-  SampleLedger& ledger = step_.record.ledger;
-  if (part != SamplePart::kEarly)
-    ledger.expect(call.name, static_cast<int64_t>(step_.store.size()));
   if (step_.rows.at(id, step_.rank()).tp_rank == 0)
     ledger.computed(call.name, static_cast<int64_t>(done.rows.size()));
   return done;

@@ -149,12 +149,14 @@ Status RewardCalls::keep(const Call& call, const std::vector<bool>& kept) {
     // Before rows get other numbers: what calls before have made of them.
     const int32_t end = shared_before(step_.program.graph)[step_.id_of(call).value];
     for (int32_t before = 0; before < end; ++before)
-      account_.note_written(CallId{before}, step_.position.step);
+      account_.note_written(
+          CallId{before}, step_.position.step,
+          scores_beside(step_.program, CallId{before}) ? SamplePart::kEarly : SamplePart::kAll);
     step_.exchange.holdings().retain(kept);
   }
   store.retain(kept);
   for (auto& [other, pending] : found_) retain(kept, &pending);
-  step_.rows.forget();
+  step_.rows.retain(kept);
   step_.talk.note_alike(store.size() == 0);
   if (store.size() == 0)
     return {Code::kStopped,

@@ -148,10 +148,12 @@ Status Session::execute_call(const Call& call, SamplePart part) {
 }
 
 Status Session::begin_region(const Call& call, SamplePart part) {
-  if (part == SamplePart::kLate) return ok_status();  // goes on with what was begun
+  const bool trains = call.kind == CallKind::kTrainStep;
+  const bool goes_on = part != SamplePart::kAll && part != SamplePart::kEarly;
+  if (goes_on && !trains) return ok_status();
   BRAID_TRY(calls_.fetches.read_for(call, part));
-  return call.kind == CallKind::kGenerate ? calls_.generates.begin(call)
-                                          : calls_.trains.begin(call);
+  if (goes_on) return calls_.trains.go_on(call, part);
+  return trains ? calls_.trains.begin(call, part) : calls_.generates.begin(call);
 }
 
 bool Session::region_done(const Instruction& end) const {
@@ -163,7 +165,7 @@ bool Session::region_done(const Instruction& end) const {
 }
 
 Status Session::end_region(const Call& call, SamplePart part) {
-  if (part == SamplePart::kEarly) return ok_status();
+  if (part != parts_of_call(program_, step_.id_of(call)).back()) return ok_status();
   if (call.kind == CallKind::kGenerate) {
     BRAID_TRY(calls_.generates.end(call));
   } else {

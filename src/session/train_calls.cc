@@ -39,10 +39,23 @@ Status TrainCalls::check_age(const Call& call) {
   return ok_status();
 }
 
-Status TrainCalls::begin(const Call& call) {
+Status TrainCalls::begin(const Call& call, SamplePart part) {
   if (most_age(step_.program) > 0) BRAID_TRY(check_age(call));
   BRAID_ASSIGN(TrainWork work, work_of(call));
-  open(step_.id_of(call)).begin(call, std::move(work), step_.position.step);
+  const CallId id = step_.id_of(call);
+  open(id).begin(call, std::move(work), step_.position.step);
+  return part == SamplePart::kAll ? ok_status() : go_on(call, part);
+}
+
+Status TrainCalls::go_on(const Call& call, SamplePart part) {
+  const CallId id = step_.id_of(call);
+  Training& training = open(id);
+  if (!end_of_part(step_.program.early_update, part)) {
+    training.stop_before(std::nullopt);
+    return ok_status();
+  }
+  const Partition& of_part = step_.rows.partition(id, step_.position.step, part);
+  training.stop_before(training.open_minibatch() + of_part.minibatches.size());
   return ok_status();
 }
 

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <map>
+#include <optional>
 #include <string>
 
 #include "passes/training.h"
@@ -16,7 +17,9 @@ class TrainCalls {
   explicit TrainCalls(const StepContext& step) : step_(step) {}
 
   // Instructions of the call's region.
-  Status begin(const Call& call);
+  Status begin(const Call& call, SamplePart part);
+  // To the end of a part of its samples.
+  Status go_on(const Call& call, SamplePart part);
   Status resume(const Call& call, const TrainingProgress& progress);
   Status run_passes(const Call& call);
   Status run_fused(const FusedCalls& fused);

@@ -29,8 +29,7 @@ void StepSimulation::expand_call(CallId id) {
   rounds_[id.value] = 1;
   add_field_memory(id);
   if (!uses_model(call)) return expand_host(id);
-  if (!runs_in_parts(program_, id)) return expand_part(id, SamplePart::kAll);
-  for (const SamplePart part : {SamplePart::kEarly, SamplePart::kLate}) expand_part(id, part);
+  for (const SamplePart part : parts_of_call(program_, id)) expand_part(id, part);
 }
 
 void StepSimulation::expand_part(CallId id, SamplePart part) {
@@ -104,8 +103,8 @@ std::vector<StepSimulation::StageRun*> StepSimulation::replica_of(CallRuns* call
 }
 
 void StepSimulation::end_runs(const CallRuns& call) {
-  rounds_[call.id.value] =
-      std::max<int64_t>(1, static_cast<int64_t>(call.partition.minibatches.size()));
+  const Partition& all = prices_.partition(call.id);
+  rounds_[call.id.value] = std::max<int64_t>(1, std::ssize(all.minibatches));
   for (const StageRun& run : call.stages)
     if (run.last >= 0) leave(call.id, run.at, run.last, call.part);
 }

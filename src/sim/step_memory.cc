@@ -56,8 +56,7 @@ void StepSimulation::add_field_memory(CallId id) {
     bytes += field_bytes(problem_.workload, field) * static_cast<double>(where.samples);
   for (size_t i = 0; i < where.mesh.devices.size(); ++i) {
     const DeviceId device = where.mesh.devices[i];
-    const SamplePart last = runs_in_parts(program_, id) ? SamplePart::kLate : SamplePart::kAll;
-    const Block& block = this->block(id, device, last);
+    const Block& block = this->block(id, device, parts_of_call(program_, id).back());
     if (generates || grid_position(where.strategy, i).stage == where.strategy.pp - 1)
       change(device, {block.end, 1, MemoryOwner::kFields, block.last, bytes / where.strategy.dp});
   }

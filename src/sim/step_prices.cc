@@ -188,22 +188,45 @@ void StepPrices::partition_calls() {
     const Call& call = program_.graph.calls[i];
     const CallId id{static_cast<int32_t>(i)};
     if (!uses_model(call) || call.kind == CallKind::kGenerate) continue;
-    if (!runs_in_parts(program_, id)) {
+    if (!runs_in_parts(program_, id) || begins_early(program_, id))
       partitions_[i] = partition_anew(id);
-      continue;
-    }
-    const CallPlacement& where = program_.calls[i];
-    const CallPlacement& generate = program_.calls[program_.scoring.generate.value];
-    parts_[id] = partition_parts(samples(id), where.strategy, partition_options(problem_, call),
-                                 free_ranks(where, generate, handed_->handed), handed_->handed);
-    partitions_[i] = joined(parts_[id]);
+    if (!runs_in_parts(program_, id)) continue;
+    std::vector<Partition> parts = parts_of(id);
+    if (!begins_early(program_, id)) partitions_[i] = joined(parts);
+    const std::vector<SamplePart> names = parts_of_call(program_, id);
+    for (size_t part = 0; part < names.size(); ++part)
+      parts_[{id, names[part]}] = std::move(parts[part]);
   }
+}
+
+std::vector<Partition> StepPrices::parts_of(CallId id) const {
+  const EarlyUpdate& early = program_.early_update;
+  std::vector<Partition> out;
+  if (begins_early(program_, id)) {
+    for (const SamplePart part : parts_of_call(program_, id))
+      out.push_back(part_of_update(partitions_[id.value], early, part));
+    return out;
+  }
+  const CallPlacement& where = program_.calls[id.value];
+  const PartitionOptions options = partition_options(problem_, program_.graph.calls[id.value]);
+  if (scores_beside(program_, id)) {
+    const Call& update = program_.graph.calls[early.update.value];
+    const auto minibatches =
+        partition_minibatches(samples(early.update), partition_options(problem_, update));
+    for (const SampleRows& rows : scored_in_parts(minibatches, early, where.samples))
+      out.push_back(partition_rows(samples(id), rows, where.strategy, options));
+    return out;
+  }
+  const CallPlacement& generate = program_.calls[program_.scoring.generate.value];
+  PartitionParts parts =
+      partition_parts(samples(id), where.strategy, options,
+                      free_ranks(where, generate, handed_->handed), handed_->handed);
+  return {std::move(parts.early), std::move(parts.late)};
 }
 
 const Partition& StepPrices::partition(CallId call, SamplePart part) const {
   if (part == SamplePart::kAll) return partitions_[call.value];
-  const PartitionParts& parts = parts_.at(call);
-  return part == SamplePart::kEarly ? parts.early : parts.late;
+  return parts_.at({call, part});
 }
 
 // By data-parallel rank.

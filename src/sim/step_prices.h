@@ -9,6 +9,7 @@
 #include <optional>
 #include <vector>
 
+#include "program/early_update.h"
 #include "program/listed_messages.h"
 #include "sim/call_work.h"
 #include "sim/exchange_prices.h"
@@ -145,6 +146,8 @@ class StepPrices {
   void partition_generations();
   BatchOptions engine_options(CallId generate) const;
   void take_hand_over();
+  // REQUIRES: the call runs in parts.
+  std::vector<Partition> parts_of(CallId call) const;
   const std::vector<SampleRows>& owned(CallId call, SamplePart part) const;
   std::vector<SampleRows> worked_on(CallId call, SamplePart part) const;
   std::vector<SampleRows> scored(CallId call) const;
@@ -158,10 +161,10 @@ class StepPrices {
   const Calibration& calibration_;
   const SimOptions& options_;
   SampleLengths lengths_;
-  std::vector<std::optional<CallCost>> costs_;  // by call
-  std::vector<Partition> partitions_;           // by call; of those with a model
-  std::vector<int64_t> predicted_;              // by sample; empty: nothing is
-  std::map<CallId, PartitionParts> parts_;      // of those that run in parts
+  std::vector<std::optional<CallCost>> costs_;                // by call
+  std::vector<Partition> partitions_;                         // by call; of those with a model
+  std::vector<int64_t> predicted_;                            // by sample; empty: nothing is
+  std::map<std::pair<CallId, SamplePart>, Partition> parts_;  // of those that run in parts
   std::optional<PricedHandOver> handed_;
   std::map<CallId, std::vector<ReplicaRequests>> carried_;   // of a generation that leaves samples
   std::map<SamplePart, std::vector<SampleRows>> generated_;  // of a generation that is handed over

@@ -22,7 +22,10 @@ Status StepSimulation::prepare() {
   ends_.resize(ranks);
   for (size_t rank = 0; rank < ranks; ++rank)
     ends_[rank].assign(program_.ranks[rank].instructions.size(), -1);
-  blocks_.resize(2 * calls);
+  size_t parts = 1;
+  for (size_t i = 0; i < calls; ++i)
+    parts = std::max(parts, parts_of_call(program_, CallId{static_cast<int32_t>(i)}).size());
+  blocks_.resize(parts * calls);
   busy_.assign(ranks, 0);
   call_busy_.assign(calls, 0);
   rounds_.assign(calls, 0);
@@ -203,8 +206,8 @@ void StepSimulation::summarise_calls(Trace* trace) const {
     call.call = CallId{static_cast<int32_t>(i)};
     call.rounds = rounds_[i];
     bool first = true;
-    for (const auto* blocks : {&blocks_[i], &blocks_[calls + i]})  // of a part of it each
-      for (const auto& [device, block] : *blocks) {
+    for (size_t slot = i; slot < blocks_.size(); slot += calls)  // of a part of it each
+      for (const auto& [device, block] : blocks_[slot]) {
         const double start = tasks_.start(block.begin), end = tasks_.end(block.end);
         call.start_s = first ? start : std::min(call.start_s, start);
         call.end_s = std::max(call.end_s, end);

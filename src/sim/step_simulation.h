@@ -84,9 +84,10 @@ class StepSimulation {
   bool fused_with_previous(CallId id) const;
   std::vector<int32_t> replica_ports(CallId call, int stage) const;
   const Instruction& instruction(DeviceId rank, int32_t index) const;
-  // A call has a block for all or the early part of its samples, and one for the late part.
+  // A call has a block for all or the first part of its samples, and one for each later part.
   size_t slot(CallId call, SamplePart part) const {
-    return call.value + (part == SamplePart::kLate ? program_.graph.calls.size() : 0);
+    const auto later = static_cast<size_t>(std::max(0, static_cast<int>(part) - 1));
+    return call.value + later * program_.graph.calls.size();
   }
   Block& block(CallId call, DeviceId device, SamplePart part);
   const Block& block(CallId call, DeviceId device, SamplePart part) const;

@@ -19,6 +19,7 @@
 #include "plan/executable.h"
 #include "plan/plan_text.h"
 #include "search/ahead.h"
+#include "search/early_update.h"
 #include "search/fuse.h"
 #include "search/judge.h"
 #include "search/migration.h"
@@ -257,6 +258,7 @@ struct Extras {
   std::optional<AheadProposal> ahead;
   std::optional<Result<MigrationProposal>> migration;
   std::optional<Result<PredictedGain>> predicted;
+  std::optional<EarlyUpdateGain> early_update;
   std::optional<WholeProposal> whole;
   std::optional<Planning> what_if;
   std::optional<Export> exported;
@@ -276,6 +278,8 @@ void print_json(const Planning& planning, const PlanArguments& arguments, const 
   if (extras.ahead) json["staleness"] = ahead_json(*extras.ahead);
   if (extras.migration) json["hand_over"] = migration_json(*extras.migration);
   if (extras.predicted) json["predicted_lengths"] = predicted_json(*extras.predicted);
+  if (extras.early_update)
+    json["training_beside_scoring"] = early_update_json(*extras.early_update);
   if (extras.whole) json["whole"] = whole_json(planning, *extras.whole);
   if (extras.exported)
     json["export"] = {{"framework", arguments.export_to},
@@ -294,6 +298,7 @@ void print_extras(const Planning& planning, const PlanArguments& arguments, cons
   if (extras.fusion) std::cout << fusion_text(*extras.fusion, planning.found.plan);
   if (extras.migration) std::cout << migration_text(*extras.migration);
   if (extras.predicted) std::cout << predicted_text(*extras.predicted);
+  if (extras.early_update) std::cout << early_update_text(*extras.early_update);
   if (extras.ahead) std::cout << ahead_text(*extras.ahead);
   if (extras.whole) std::cout << whole_text(planning, *extras.whole);
   if (extras.what_if)
@@ -382,6 +387,9 @@ Status run_plan(const PlanArguments& arguments) {
         propose_migration(planning.found.plan, planning.problem, planning.calibration);
     extras.predicted = predicted_gain(planning.found.plan, planning.problem, planning.calibration);
   }
+  if (arguments.explain)
+    extras.early_update =
+        early_update_gain(planning.found.plan, planning.problem, planning.calibration);
   if (!arguments.what_if.empty()) {
     std::vector<std::string> inputs = arguments.inputs;
     inputs.insert(inputs.end(), arguments.what_if.begin(), arguments.what_if.end());

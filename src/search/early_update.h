@@ -1,0 +1,27 @@
+// What a step gains where an update begins while the samples of its later mini-batches are scored
+// (fusion.train_beside_scoring), by the simulator. Pure; thread-safe.
+#pragma once
+
+#include <optional>
+#include <string>
+
+#include "base/json.h"
+#include "search/simulate.h"
+
+namespace braid::inline search {
+
+struct EarlyUpdateGain {
+  int64_t minibatches = 0;          // scored before the update begins
+  double early_s = 0, whole_s = 0;  // of a step, so and where it waits for all
+};
+
+// Of a plan whose updates wait, the number of mini-batches with which its step is fastest: 1, 2, 4
+// and so on are tried. Nothing where no call can score beside an update.
+std::optional<EarlyUpdateGain> early_update_gain(ExecutionPlan plan, const PlanningProblem& problem,
+                                                 const Calibration& calibration);
+
+// One line: what it gains, or that it is not worth it.
+std::string early_update_text(const EarlyUpdateGain& gain);
+OrderedJson early_update_json(const EarlyUpdateGain& gain);
+
+}  // namespace braid::inline search

@@ -1,0 +1,62 @@
+// Updates that begin while the samples of their later mini-batches are still scored, simulated.
+#include <gmock/gmock.h>
+
+#include "plan/test_problem.h"
+#include "plan/validate.h"
+#include "sim/testing.h"
+
+namespace braid::inline sim {
+namespace {
+
+// The update on the first half of the devices, the rest on the other.
+PlanningProblem beside_problem() {
+  return make_test_problem({.algorithm = "grpo",
+                            .actor = "qwen2.5-0.5b",
+                            .gpu = "b200",
+                            .devices = 4,
+                            .prompts = 64,
+                            .samples = 4,
+                            .minibatches = 8,
+                            .prompt_tokens = 512,
+                            .response_tokens = 512});
+}
+
+ExecutionPlan beside_plan(const PlanningProblem& problem, int64_t first) {
+  ExecutionPlan plan = uniform_plan(problem, 2, 1, 1);
+  for (CallPlan& call : plan.calls) {
+    call.mesh = *contiguous_mesh(problem.cluster, call.call == "update_actor" ? 0 : 2, 2);
+    if (call.call != "generate") call.strategy.micro_tokens = 8192;
+  }
+  plan.fusion.train_beside_scoring = first;
+  return plan;
+}
+
+const CallSummary& summary_named(const Trace& trace, const std::string& call) {
+  for (const CallSummary& each : trace.calls)
+    if (trace.call_names[each.call.value] == call) return each;
+  ADD_FAILURE() << "no " << call;
+  return trace.calls.front();
+}
+
+TEST(EarlyUpdatePrices, TrainsBesideScoring) {
+  const PlanningProblem problem = beside_problem();
+  const Trace whole = traced(beside_plan(problem, 0), problem);
+  EXPECT_GE(summary_named(whole, "update_actor").start_s,
+            summary_named(whole, "ref_logprob").end_s);
+  const double scores_s =
+      summary_named(whole, "ref_logprob").end_s - summary_named(whole, "old_logprob").start_s;
+  for (const int64_t first : {1, 4}) {
+    const Trace early = traced(beside_plan(problem, first), problem);
+    EXPECT_LT(summary_named(early, "update_actor").start_s,
+              summary_named(early, "ref_logprob").end_s);
+    // All but the first part is scored beside the update.
+    const double left = 1 - static_cast<double>(first) / 8;
+    EXPECT_NEAR(whole.step_s - early.step_s, left * scores_s, 0.2 * scores_s) << first;
+    EXPECT_EQ(summary_named(early, "update_actor").rounds, 8);
+    EXPECT_NEAR(summary_named(early, "update_actor").busy_s,
+                summary_named(whole, "update_actor").busy_s, 1e-9);
+  }
+}
+
+}  // namespace
+}  // namespace braid::inline sim

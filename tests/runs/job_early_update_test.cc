@@ -1,0 +1,92 @@
+// Jobs whose updates begin while the samples of their later mini-batches are still scored, against
+// the same plan without: what they draw, score and learn has the same bits. BRAID_TEST_FULL=1 runs
+// every layout.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "runs/job_testing.h"
+
+namespace braid {
+namespace {
+
+std::vector<LayoutCase> early_cases() {
+  return {
+      // The actor's own log-probs are scored beside its update too, with a copy of its weights.
+      {"three", "grpo", "1x3",
+       "  generate: {mesh: \"1,2\", dp: 2}\n"
+       "  old_logprob: {mesh: \"2\", dp: 1}\n"
+       "  ref_logprob: {mesh: \"1\", dp: 1}\n"
+       "  update_actor: {mesh: \"0\", dp: 1}\n"},
+      {"pairs", "dpo", "1x2",
+       "  ref_logprob: {mesh: \"1\"}\n"
+       "  update_actor: {mesh: \"0\"}\n"},
+      {"four", "cispo", "1x4",
+       "  generate: {mesh: \"2,3\", dp: 2}\n"
+       "  old_logprob: {mesh: \"0,1\", dp: 2}\n"
+       "  ref_logprob: {mesh: \"2,3\", tp: 2}\n"
+       "  update_actor: {mesh: \"0,1\", dp: 2, zero: 1}\n",
+       true},
+      {"stages", "grpo", "1x4",
+       "  generate: {mesh: \"2,3\", dp: 2}\n"
+       "  old_logprob: {mesh: \"0,1\", pp: 2}\n"
+       "  ref_logprob: {mesh: \"2,3\", pp: 2}\n"
+       "  update_actor: {mesh: \"0,1\", pp: 2, micro_batches: 2}\n",
+       true},
+  };
+}
+
+class JobEarlyUpdate : public JobRun {
+ protected:
+  static std::vector<std::string> command_of(const LayoutCase& of, int64_t first) {
+    LayoutCase with = of;
+    with.name = cat("early-", of.name, "-", first);
+    if (first > 0) with.calls += cat("fusion: {train_beside_scoring: ", first, "}\n");
+    std::vector<std::string> options = {"plan.file=" + write_plan(with), "optim.actor.name=adamw",
+                                        "optim.actor.lr=1e-3",           "train.minibatches=4",
+                                        "checkpoint.every_steps=2",      "checkpoint.keep_last=9",
+                                        "checkpoint.resume=auto"};
+    if (of.algorithm != "dpo")
+      options.insert(options.end(), {"rollout.record=true", "rollout.max_response_length=16"});
+    return job_command(with.name, of.algorithm, options);
+  }
+};
+
+TEST_F(JobEarlyUpdate, ChangesNoBit) {
+  for (const LayoutCase& of : early_cases()) {
+    if (of.full && !full_tier()) continue;
+    SCOPED_TRACE(of.name);
+    const std::string whole = cat("early-", of.name, "-0");
+    finish(command_of(of, 0));
+    for (const int64_t first : {1, 3}) {
+      if (first > 1 && !full_tier()) continue;
+      if (HasFatalFailure()) return;
+      const std::string early = cat("early-", of.name, "-", first);
+      same_kernels(whole, early);
+      finish(command_of(of, first));
+      if (HasFatalFailure()) return;
+      if (of.algorithm != "dpo") {
+        EXPECT_EQ(*read_file(path(whole + "/rollouts.jsonl")),
+                  *read_file(path(early + "/rollouts.jsonl")));
+      }
+      EXPECT_EQ(hashes(path(whole + "/export")), hashes(path(early + "/export")));
+      expect_same_metrics(whole, early);
+    }
+  }
+}
+
+// A run goes on from a checkpoint, and with the other plan.
+TEST_F(JobEarlyUpdate, GoesOnFromACheckpoint) {
+  const LayoutCase of = early_cases().front();
+  const std::string whole = "early-three-0", early = "early-three-2";
+  if (!path_exists(path(whole + "/export"))) finish(command_of(of, 0));
+  same_kernels(whole, early);
+  std::vector<std::string> four = command_of(of, 2);
+  four.push_back("train.total_steps=4");
+  finish(four);
+  finish(command_of(of, 2));
+  if (HasFatalFailure()) return;
+  EXPECT_EQ(hashes(path(whole + "/export")), hashes(path(early + "/export")));
+}
+
+}  // namespace
+}  // namespace braid
