@@ -219,6 +219,9 @@ std::vector<Broken> broken_plans() {
          strategy_of(p, "generate").dp = 1, strategy_of(p, "generate").tp = 8;
        },
        {"fusion.predicted_lengths", "every generation has dp 1", "set it false"}},
+      {"beside",
+       [](auto& p) { p.fusion.train_beside_scoring = 4; },
+       {"fusion.train_beside_scoring", "an epoch has 4 (train.minibatches)", "set it to 0"}},
       {"fused_tokens",
        [](auto& p) {
          p.fusion.train_schedules = true;
@@ -276,6 +279,7 @@ ExecutionPlan random_plan(std::mt19937* rng) {
   plan.staleness = below(3);
   plan.fusion = {below(2) == 1, below(2) * 7, below(100), below(100)};
   plan.fusion.predicted_lengths = below(2) == 1;
+  plan.fusion.train_beside_scoring = below(3);
   for (int i = 0; i < below(5); ++i) {
     CallPlan call{cat("call_", i), {}, {}};
     for (int j = 0; j <= below(6); ++j)

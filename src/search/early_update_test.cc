@@ -1,0 +1,48 @@
+// What a step gains where an update begins while the samples of its later mini-batches are scored.
+#include "search/early_update.h"
+
+#include <gmock/gmock.h>
+
+#include <algorithm>
+#include <map>
+
+#include "plan/test_problem.h"
+
+namespace braid::inline search {
+namespace {
+
+using testing::HasSubstr;
+
+TEST(EarlyUpdateGain, IsThatOfTheFastestNumberOfMinibatches) {
+  const PlanningProblem problem = make_test_problem({.algorithm = "grpo",
+                                                     .actor = "qwen2.5-0.5b",
+                                                     .gpu = "b200",
+                                                     .devices = 4,
+                                                     .prompts = 64,
+                                                     .samples = 4,
+                                                     .minibatches = 4,
+                                                     .prompt_tokens = 512,
+                                                     .response_tokens = 512});
+  ExecutionPlan together = uniform_plan(problem, 4, 1, 1);
+  EXPECT_FALSE(early_update_gain(together, problem, committed_calibration()));
+  ExecutionPlan apart = uniform_plan(problem, 2, 1, 1);
+  for (CallPlan& call : apart.calls)
+    call.mesh = *contiguous_mesh(problem.cluster, call.call == "update_actor" ? 0 : 2, 2);
+  const auto gain = early_update_gain(apart, problem, committed_calibration());
+  ASSERT_TRUE(gain);
+  EXPECT_LT(gain->early_s, gain->whole_s);
+  std::map<int64_t, double> steps;
+  for (const int64_t first : {1, 2}) {
+    apart.fusion.train_beside_scoring = first;
+    const auto verdict = simulate_plan(apart, problem, committed_calibration(), {});
+    ASSERT_TRUE(verdict.ok()) << verdict.status().message();
+    steps[first] = verdict->step_s;
+  }
+  EXPECT_EQ(steps.at(gain->minibatches), gain->early_s);
+  EXPECT_EQ(std::min(steps.at(1), steps.at(2)), gain->early_s);
+  EXPECT_THAT(early_update_text(*gain), HasSubstr("fusion: {train_beside_scoring: "));
+  EXPECT_THAT(early_update_text({1, 9.99, 10}), HasSubstr("not worth it: the step takes 9.990 s"));
+}
+
+}  // namespace
+}  // namespace braid::inline search
