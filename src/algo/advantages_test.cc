@@ -213,6 +213,29 @@ TEST(GrpoAdvantages, OtherNormalizationsScaleByBatchOrNot) {
   EXPECT_NEAR(to_doubles(scaled.fields.at("advantages"))[5], unit, 1e-6);
 }
 
+// Each group by itself, with the rewards of all.
+TEST(GrpoAdvantages, OfPartsOfAStepAreThoseOfTheWhole) {
+  const AlgoBatch whole = {
+      {{"rewards", tensor_of({1, 0, 2, 3, 4, 3})}}, {1, 1, 1, 1, 1, 1}, {4, 4, 4, 7, 7, 7}};
+  AlgorithmOptions options = default_options("grpo");
+  AlgoState state;
+  for (const char* normalize : {"batch", "group", "none"}) {
+    options.normalize_advantages = normalize;
+    const Numbers expected =
+        to_doubles(grpo_advantages(whole, options, state)->fields.at("advantages"));
+    Numbers found;
+    for (const auto& [rewards, group] :
+         {std::pair(Numbers{1, 0, 2}, 4), std::pair(Numbers{3, 4, 3}, 7)}) {
+      const AlgoBatch part = {
+          {{"rewards", tensor_of(rewards)}}, {1, 1, 1}, {group, group, group}, {1, 0, 2, 3, 4, 3}};
+      const Numbers of_part =
+          to_doubles(grpo_advantages(part, options, state)->fields.at("advantages"));
+      found.insert(found.end(), of_part.begin(), of_part.end());
+    }
+    EXPECT_EQ(found, expected) << normalize;
+  }
+}
+
 TEST(GrpoAdvantages, GroupOfOneIsAnError) {
   AlgoBatch batch = grpo_batch();
   batch.groups = {4, 4, 7, 7, 4, 9};

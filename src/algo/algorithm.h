@@ -42,6 +42,8 @@ struct AlgoBatch {
   Fields fields;                       // f32 [R] per token or [S] per sample
   std::vector<int64_t> response_lens;  // [S]
   std::vector<int64_t> groups;  // [S] equal for samples of one prompt (or one preference pair)
+  // Of all samples of the step, where the batch has a part of them; else empty.
+  std::vector<double> step_rewards;
 };
 
 // Numbers that must survive a checkpoint, by name (adaptive KL coefficient, running statistics).

@@ -21,7 +21,8 @@ std::vector<double> pick(const std::vector<double>& values, const std::vector<si
 Result<std::vector<double>> sample_advantages(const AlgoBatch& batch,
                                               const std::vector<double>& rewards,
                                               const std::string& normalize, Metrics& metrics) {
-  const double batch_std = std::sqrt(moments(rewards).variance);
+  const bool whole = batch.step_rewards.empty();
+  const double batch_std = std::sqrt(moments(whole ? rewards : batch.step_rewards).variance);
   std::vector<double> advantages(rewards.size());
   BRAID_ASSIGN(const auto groups, compared_groups(batch));
   for (const std::vector<size_t>& members : groups) {

@@ -13,7 +13,9 @@ struct RunPosition {
   int64_t step = 0;         // steps completed
   int64_t cursor = 0;       // prompts (or pairs) of the data that were drawn
   int64_t tokens_seen = 0;  // prompt and response tokens of all steps
-  AlgoState algo;           // adaptive KL coefficient, running statistics
+  // Adaptive KL coefficient, running statistics: of a job on the ranks that compute with them, and
+  // after each step on the first one.
+  AlgoState algo;
 };
 
 }  // namespace braid::inline algo

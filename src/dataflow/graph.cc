@@ -128,13 +128,12 @@ std::map<std::string, std::string> made_ahead(const Graph& graph) {
   return out;
 }
 
-// Whitening over the batch looks at all samples, and a penalty in the reward may have a coefficient
-// that follows what was measured of all.
+// Whitening over the batch looks at all tokens, and a penalty in the reward may have a coefficient
+// that follows what was measured of all. What GRPO divides by are rewards.
 bool looks_at_groups_alone(const std::string& function, const AlgorithmOptions& options) {
-  if (function == "best_and_worst") return true;
+  if (function == "best_and_worst" || function == "grpo_advantages") return true;
   const bool whitens = options.normalize_advantages == "batch" || options.whiten_rewards;
   const bool penalizes = options.kl.coef > 0 && options.kl.in == "reward";
-  if (function == "grpo_advantages") return options.normalize_advantages != "batch";
   const std::vector<std::string> of_tokens = {"rloo_advantages", "reinforce_advantages",
                                               "reinforce_baseline_advantages", "remax_advantages"};
   return contains(of_tokens, function) && !whitens && !penalizes;

@@ -57,8 +57,8 @@ struct Call {
   int64_t samples_per_prompt = 0;  // 0 = the workload's; ReMax's greedy responses: 1
   // Train step: its loss compares the samples of a group, which meet in a micro-batch.
   bool compares_samples = false;
-  // Compute: what its function gives a sample depends on the sample's group alone, and it keeps no
-  // state (note_groups_alone()).
+  // Compute: what its function gives a sample depends on the sample's group and, of the others, on
+  // rewards alone, and it keeps no state (note_groups_alone()).
   bool by_groups = false;
   int64_t every_steps = 1;  // follow: in the last of every so many steps of a run
   // It works on the samples of so many steps later (generated_ahead()).

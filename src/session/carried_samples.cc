@@ -149,40 +149,50 @@ Status CarriedSamples::end_generation() {
   return ok_status();
 }
 
-// One sum, to which each replica gives the numbers of its rows: whether the step takes it, then the
-// tokens that each version of the weights has drawn of it, the present one first. Before all rows
-// stands how many ranks have failed.
-Result<std::vector<bool>> CarriedSamples::tell() {
-  SampleStore& store = step_.store;
-  const int64_t versions = 1 + carried_steps(step_.program.graph), step = step_.position.step;
-  const at::Tensor words =
-      at::zeros({1 + (1 + versions) * static_cast<int64_t>(store.size())}, at::kInt);
-  auto* const said = words.mutable_data_ptr<int32_t>();
-  const auto of_row = [&](size_t row) { return said + 1 + (1 + versions) * row; };
-  said[0] = step_.talk.keeps_failure() ? 1 : 0;
-  if (step_.rows.leads_replica(generate_, step_.rank())) {
-    for (const size_t row : own_taken_) of_row(row)[0] = 1;
-    for (const size_t row : own_)
-      for (const auto& [version, tokens] : store.sample(row).drawn) {
-        BRAID_CHECK(version <= step && step - version < versions, "samples are carried too long");
-        of_row(row)[1 + step - version] = static_cast<int32_t>(tokens);
-      }
+// Of each row a replica says whether the step takes it, then the tokens that each version of the
+// weights has drawn of it, the present one first.
+int64_t CarriedSamples::words_of_row() const { return 2 + carried_steps(step_.program.graph); }
+
+void CarriedSamples::say(int32_t* words) const {
+  if (!step_.rows.leads_replica(generate_, step_.rank())) return;
+  const int64_t each = words_of_row();
+  for (const size_t row : own_taken_) words[each * row] = 1;
+  for (const size_t row : own_)
+    for (const auto& [version, tokens] : step_.store.sample(row).drawn) {
+      const int64_t age = step_.position.step - version;
+      BRAID_CHECK(age >= 0 && 1 + age < each, "samples are carried too long");
+      words[each * row + 1 + age] = static_cast<int32_t>(tokens);
+    }
+}
+
+std::vector<bool> CarriedSamples::hear(const int32_t* words) {
+  const int64_t each = words_of_row();
+  std::vector<bool> kept;
+  for (const size_t row : step_.store.all_rows()) {
+    const int32_t* const said = words + each * row;
+    kept.push_back(said[0] > 0);
+    std::map<int64_t, int64_t> drawn;
+    for (int64_t age = 0; 1 + age < each; ++age)
+      if (said[1 + age] > 0) drawn[step_.position.step - age] = said[1 + age];
+    step_.store.set_drawn(row, std::move(drawn));
   }
+  return kept;
+}
+
+// In one sum. Before all rows stands how many ranks have failed.
+Result<std::vector<bool>> CarriedSamples::tell() {
+  const auto rows = static_cast<int64_t>(step_.store.size());
+  const at::Tensor words = at::zeros({1 + words_of_row() * rows}, at::kInt);
+  auto* const said = words.mutable_data_ptr<int32_t>();
+  said[0] = step_.talk.keeps_failure() ? 1 : 0;
+  say(said + 1);
   const std::string what = "what a generation has left";
-  if (Communicator* const everyone = step_.exchange.everyone()) {
+  if (Communicator* everyone = step_.exchange.everyone(); everyone != nullptr) {
     const RanksTalk talk;
     BRAID_TRY(everyone->all_reduce(words, Reduce::kSum, what).wait());
   }
   if (said[0] > 0) BRAID_TRY(step_.talk.gather_or_fail("", what).status());
-  std::vector<bool> kept;
-  for (const size_t row : store.all_rows()) {
-    kept.push_back(of_row(row)[0] > 0);
-    std::map<int64_t, int64_t> drawn;
-    for (int64_t age = 0; age < versions; ++age)
-      if (const int32_t tokens = of_row(row)[1 + age]; tokens > 0) drawn[step - age] = tokens;
-    store.set_drawn(row, std::move(drawn));
-  }
-  return kept;
+  return hear(said + 1);
 }
 
 void CarriedSamples::note_metrics(const std::vector<bool>& kept) const {

@@ -60,6 +60,9 @@ class CarriedSamples {
   int64_t oldest_version(size_t row) const;
   std::optional<std::vector<bool>> taken() const;  // of the own rows
   void note_drawn();
+  int64_t words_of_row() const;
+  void say(int32_t* words) const;
+  std::vector<bool> hear(const int32_t* words);
   Result<std::vector<bool>> tell();  // which rows the step takes
   void note_metrics(const std::vector<bool>& kept) const;
 

@@ -1,16 +1,24 @@
 #include "session/compute_calls.h"
 
 #include "algo/algorithm.h"
+#include "algo/batch.h"
+#include "base/contains.h"
 #include "host/work_section.h"
 
 namespace braid::inline session {
 
 namespace {
 
+constexpr const char* kRewards = "rewards";  // those that samples are compared by
+
 Result<Metrics> compute_rows(const StepContext& step, const Call& call, const Rows& rows) {
   if (rows.empty()) return Metrics();
   BRAID_ASSIGN(const ComputeFn function, find_compute(call.function));
-  BRAID_ASSIGN(const AlgoBatch batch, step.store.gather(call.reads, rows));
+  BRAID_ASSIGN(AlgoBatch batch, step.store.gather(call.reads, rows));
+  if (rows.size() < step.store.size() && contains(call.reads, kRewards)) {
+    BRAID_ASSIGN(const at::Tensor rewards, step.store.reals(kRewards, step.store.all_rows()));
+    batch.step_rewards = to_doubles(rewards);
+  }
   BRAID_ASSIGN(ComputeResult result, function(batch, step.config.algorithm, step.position.algo));
   for (const Field& field : call.writes)
     BRAID_TRY(step.store.put_reals(field.name, rows, result.fields.at(field.name)));

@@ -324,6 +324,33 @@ TEST_F(JobProcess, CriticTrainsAloneAtFirstWhereverItIs) {
   if (!HasFailure()) expect_same_metrics("warm-one", "warm-job");
 }
 
+// The rank that computes advantages is not the first one, which writes checkpoints: a job that goes
+// on has the coefficient that its steps before have left.
+TEST_F(JobProcess, ACoefficientGoesOnWhereverItIsComputed) {
+  const std::string one = recorded("ppo", "");
+  const auto run = [&](const std::string& name, int steps, const std::string& plan) {
+    same_kernels(one, name);
+    finish(job_command(
+        name, "ppo-adaptive",
+        {cat("train.total_steps=", steps), "checkpoint.every_steps=1", "checkpoint.resume=auto",
+         "rollout.replay=" + path(one + "/rollouts.jsonl"), plan}));
+  };
+  const std::string plan =
+      "plan.file=" + write_plan({"coefficient", "ppo", "1x2",
+                                 "  generate: {mesh: all, dp: 2}\n"
+                                 "  old_logprob: {mesh: 0}\n  ref_logprob: {mesh: 0}\n"
+                                 "  values: {mesh: 1}\n  update_critic: {mesh: 1}\n"
+                                 "  update_actor: {mesh: 0}\n"});
+  run("coefficient-one", 3, "plan.auto=false");
+  run("coefficient-job", 2, plan);
+  if (!HasFailure()) run("coefficient-job", 3, plan);
+  if (HasFailure()) return;
+  expect_same_metrics("coefficient-one", "coefficient-job");
+  const std::vector<Json> rows = metrics("coefficient-job");
+  EXPECT_NE(rows[1]["kl/coef"], rows[0]["kl/coef"]);
+  EXPECT_NE(rows[2]["kl/coef"], rows[1]["kl/coef"]);
+}
+
 // Moments that ranks share are of all of them in a checkpoint: AdamW goes on in one process as it
 // does under a plan whose ranks have all of them.
 TEST_F(JobProcess, SharedOptimizerStateGoesOnInOneProcess) {
