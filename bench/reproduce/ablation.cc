@@ -49,9 +49,9 @@ class Ablation {
         continue;
       }
       BRAID_TRY(found.status());
-      out_.ours = found->fused, out_.stale = found->best;
+      out_.ours = found->predicted, out_.stale = found->best;
       for (const JudgedPlan* plan :
-           {&found->plain, &found->fused_training, &found->fused, &found->best})
+           {&found->plain, &found->fused_training, &found->fused, &found->predicted, &found->best})
         add_step(plan->verdict.step_s);
     }
     for (const Restriction& system : systems(problem_)) BRAID_TRY(add(system));
@@ -67,7 +67,9 @@ class Ablation {
   Result<WholeFound> timed(const Restriction& restriction) {
     const double begin_s = clock_();
     auto found = optimum(problem_, pricer_, calibration_, restriction, budget_);
-    out_.longest_search_s = std::max(out_.longest_search_s, clock_() - begin_s);
+    const double took_s = clock_() - begin_s;
+    if (took_s > out_.longest_search_s)
+      out_.longest_search_s = took_s, out_.longest_search = restriction.name;
     return found;
   }
 
@@ -138,9 +140,9 @@ double AblationResult::best_system_s() const {
 }
 
 const std::vector<std::string>& ablation_steps() {
-  static const std::vector<std::string> names = {"one layout", "+ layouts",        "+ placement",
-                                                 "+ offload",  "+ fused training", "+ hand-over",
-                                                 "+ staleness"};
+  static const std::vector<std::string> names = {
+      "one layout",       "+ layouts",   "+ placement",         "+ offload",
+      "+ fused training", "+ hand-over", "+ predicted lengths", "+ staleness"};
   return names;
 }
 

@@ -30,12 +30,13 @@ struct SystemResult {
 
 struct AblationResult {
   // Seconds of the fastest plan with one layout, and with a part more each: layouts, placement,
-  // offload, fused training, hand-over, staleness. Infinite where none fits.
+  // offload, fused training, hand-over, predicted lengths, staleness. Infinite where none fits.
   std::vector<double> steps_s;
   JudgedPlan ours;   // all of these but staleness
   JudgedPlan stale;  // all of these
   std::vector<SystemResult> systems;
   double longest_search_s = 0;
+  std::string longest_search;    // its space
   double best_system_s() const;  // infinite where no plan of any fits
 };
 const std::vector<std::string>& ablation_steps();

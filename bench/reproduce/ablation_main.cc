@@ -132,9 +132,9 @@ Result<std::vector<AblationRow>> run_points(size_t first, size_t count,
     BRAID_ASSIGN(const PlanningProblem problem, ablation_problem(points[i]));
     BRAID_ASSIGN(AblationResult result,
                  run_ablation(problem, committed_calibration(), budget, processor_s));
-    std::fprintf(stderr, "%s: %s s of a processor, longest search %s\n",
+    std::fprintf(stderr, "%s: %s s of a processor, longest search %s (%s)\n",
                  words_of(points[i]).c_str(), number(processor_s() - begin_s, 1).c_str(),
-                 number(result.longest_search_s, 1).c_str());
+                 number(result.longest_search_s, 1).c_str(), result.longest_search.c_str());
     rows.push_back({points[i], std::move(result)});
   }
   return rows;

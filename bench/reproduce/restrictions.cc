@@ -16,7 +16,7 @@ namespace braid::reproduce {
 namespace {
 
 using Condition = std::function<bool(const CallPlan&)>;
-constexpr PlanParts kNoParts = {false, false, 0};
+constexpr PlanParts kNoParts = {false, false, 0, false};
 constexpr size_t kJudgedAlternatives = 2;
 
 CallKind kind_of(const PlanningProblem& problem, const CallPlan& entry) {
@@ -181,6 +181,7 @@ SearchOptions search_options(const SearchBudget& budget) {
   SearchOptions out;
   out.judged = budget.judged;
   out.polish = false;
+  out.bound = false;
   out.units.max_units = budget.units;
   out.units.threads = budget.threads;
   return out;
@@ -225,7 +226,7 @@ std::vector<Restriction> systems(const PlanningProblem& problem) {
                       {both(on_all_devices(problem), rlhfuse_layouts)},
                       {},
                       Waiting::kFrozenWeights,
-                      {true, true, 0}};
+                      {true, true, 0, false}};
   return {real, app_space(problem), rlhfuse, verl_space(problem)};
 }
 

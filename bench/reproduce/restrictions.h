@@ -28,7 +28,7 @@ Restriction whole_space();
 
 // From all calls in one layout on all devices, a part more each: a layout for each call
 // (reallocation), devices for each call (placement), offload. Both fusions and staleness follow
-// from WholeFound, which has the fastest plan without and with each.
+// from WholeFound, which has the fastest plan without and with each, as do predicted lengths.
 std::vector<Restriction> steps_of_space(const PlanningProblem& problem);
 
 // ReaL (arXiv 2406.14088): devices and 3D layouts for each call; no ZeRO beyond stage 1, full

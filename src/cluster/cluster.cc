@@ -157,9 +157,11 @@ std::vector<DeviceMesh> candidate_meshes(const Cluster& cluster) {
 }
 
 bool overlaps(const DeviceMesh& a, const DeviceMesh& b) {
-  const std::set<DeviceId> devices(a.devices.begin(), a.devices.end());
-  return std::any_of(b.devices.begin(), b.devices.end(),
-                     [&](DeviceId device) { return devices.count(device) > 0; });
+  std::vector<DeviceId> devices = a.devices;
+  std::sort(devices.begin(), devices.end());
+  return std::any_of(b.devices.begin(), b.devices.end(), [&](DeviceId device) {
+    return std::binary_search(devices.begin(), devices.end(), device);
+  });
 }
 
 int nodes_spanned(const Cluster& cluster, const DeviceMesh& mesh) {

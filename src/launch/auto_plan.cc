@@ -28,6 +28,7 @@ int threads_of(const ExecutableSearch& search) {
 WholeOptions whole_options(const ExecutableSearch& search, const SpaceOptions& space) {
   WholeOptions out;
   out.space = space;
+  out.search.bound = false;
   out.search.units.max_units = std::max<int64_t>(1, search.units / kSearches);
   out.search.units.threads = threads_of(search);
   out.search.units.stop = search.stop;
@@ -49,9 +50,10 @@ std::vector<JudgedPlan> in_order(WholeFound found, const Graph& graph) {
   if (plain.empty()) return plain;
   const double limit_s = (1 - kLeastGainOfParts) * plain.front().verdict.step_s;
   std::vector<JudgedPlan> out;
-  for (JudgedPlan* const fused : {&found.fused, &found.fused_training})
+  for (JudgedPlan* const fused : {&found.predicted, &found.fused, &found.fused_training})
     if (fused->verdict.step_s < limit_s && !parts_text(fused->plan).empty() && !refused(*fused) &&
-        (out.empty() || !(out.front().plan == fused->plan)))
+        std::none_of(out.begin(), out.end(),
+                     [&](const JudgedPlan& one) { return one.plan == fused->plan; }))
       out.push_back(std::move(*fused));
   std::stable_sort(out.begin(), out.end(), faster);
   if (!out.empty())

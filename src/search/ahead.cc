@@ -75,6 +75,7 @@ Result<std::optional<JudgedPlan>> best_with(const PlanningProblem& problem,
   SearchOptions search;
   search.judged = options.judged;
   search.polish = options.polish;
+  search.bound = false;
   search.units.max_units = options.units;
   search.units.threads = options.threads;
   search.units.stop = options.stop;

@@ -1,7 +1,7 @@
 #include "search/predicted.h"
 
 #include "base/text.h"
-#include "program/program.h"
+#include "program/compile_to_price.h"
 #include "search/migration.h"
 #include "sim/simulate.h"
 
@@ -12,7 +12,7 @@ constexpr uint64_t kDraws = 4;
 
 Result<double> mean_over_draws(const ExecutionPlan& plan, const PlanningProblem& problem,
                                const Calibration& calibration) {
-  BRAID_ASSIGN(const Program program, compile(plan, problem));
+  BRAID_ASSIGN(const Program program, compile_to_price(plan, problem));
   double sum = 0;
   for (uint64_t seed = 0; seed < kDraws; ++seed) {
     SimOptions options;
@@ -23,13 +23,11 @@ Result<double> mean_over_draws(const ExecutionPlan& plan, const PlanningProblem&
   return sum / static_cast<double>(kDraws);
 }
 
-bool is_worth_it(const PredictedGain& gain) {
-  return gain.predicted_s < (1 - kNoGain) * gain.in_order_s;
-}
-
 constexpr const char* kKey = "fusion.predicted_lengths";
 
 }  // namespace
+
+bool PredictedGain::pays() const { return predicted_s < (1 - kNoGain) * in_order_s; }
 
 Result<PredictedGain> predicted_gain(ExecutionPlan plan, const PlanningProblem& problem,
                                      const Calibration& calibration) {
@@ -48,15 +46,14 @@ std::string predicted_text(const Result<PredictedGain>& gain) {
                                 fixed_text(gain->in_order_s, 3), " s in order");
   const std::string where =
       cat("where predictions correlate by ", fixed_text(gain->correlation, 2), " with lengths");
-  return is_worth_it(*gain)
-             ? cat(what, "fusion: {predicted_lengths: true}: ", steps, ", ", where, "\n")
-             : cat(what, "not worth it: ", steps, ", ", where, "\n");
+  return gain->pays() ? cat(what, "fusion: {predicted_lengths: true}: ", steps, ", ", where, "\n")
+                      : cat(what, "not worth it: ", steps, ", ", where, "\n");
 }
 
 OrderedJson predicted_json(const Result<PredictedGain>& gain) {
   if (!gain.ok()) return {{"possible", false}, {"why_not", cause_alone(gain.status(), kKey)}};
   return {{"possible", true},
-          {"predicted_lengths", is_worth_it(*gain)},
+          {"predicted_lengths", gain->pays()},
           {"step_s", gain->predicted_s},
           {"in_order_step_s", gain->in_order_s},
           {"correlation", gain->correlation}};

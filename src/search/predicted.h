@@ -12,6 +12,7 @@ namespace braid::inline search {
 struct PredictedGain {
   double in_order_s = 0, predicted_s = 0;  // of a step, the mean over several draws of lengths
   double correlation = 0;                  // of predictions and lengths
+  bool pays() const;
 };
 
 // Of a plan without predictions and the same one with them. Errors: a plan that cannot have them,

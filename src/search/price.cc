@@ -63,8 +63,8 @@ CallCost CallPricer::cost(const Call& call, const CallPlan& plan, const MeshShap
 }
 
 Result<CallPrice> CallPricer::price(const Call& call, const DeviceMesh& mesh,
-                                    const Strategy& strategy) const {
-  if (!is_run(mesh)) return new_price(call, mesh, strategy);
+                                    const Strategy& strategy, double most_bytes) const {
+  if (!is_run(mesh)) return new_price(call, mesh, strategy, most_bytes);
   std::vector<int64_t> numbers = {mesh.devices.front().value,
                                   static_cast<int64_t>(mesh.devices.size())};
   for (const plan_fields::StrategyField& field : plan_fields::strategy_fields())
@@ -72,12 +72,15 @@ Result<CallPrice> CallPricer::price(const Call& call, const DeviceMesh& mesh,
   numbers.insert(numbers.end(), strategy.stage_layers.begin(), strategy.stage_layers.end());
   PriceKey key{call.name, std::move(numbers)};
   const auto found = known_->find(key);
-  if (found != known_->end()) return found->second;
-  return known_->emplace(std::move(key), new_price(call, mesh, strategy)).first->second;
+  if (found != known_->end() &&
+      (!found->second.ok() || found->second->timed || found->second->least_bytes() > most_bytes))
+    return found->second;
+  return known_->insert_or_assign(std::move(key), new_price(call, mesh, strategy, most_bytes))
+      .first->second;
 }
 
 Result<CallPrice> CallPricer::new_price(const Call& call, const DeviceMesh& mesh,
-                                        const Strategy& strategy) const {
+                                        const Strategy& strategy, double most_bytes) const {
   const MeshShape shape = shape_of(problem_->cluster, mesh);
   const bool generates = call.kind == CallKind::kGenerate;
   const RoleModel& model = model_of(*problem_, call.role);
@@ -87,11 +90,13 @@ Result<CallPrice> CallPricer::new_price(const Call& call, const DeviceMesh& mesh
   const CallCost cost = this->cost(call, plan, shape);
   if (generates) BRAID_TRY(check_serving(cost, shape.smallest()));
   CallPrice price;
-  price.time = timer_->time(call, plan, cost);
   const CallMemory memory = meter_->memory(call, cost, *timer_);
   price.weight_bytes = memory.weights;
   price.optimizer_bytes = memory.optimizer;
   price.transient_bytes = memory.transient;
+  price.timed = price.least_bytes() <= most_bytes;
+  if (!price.timed) return price;
+  price.time = timer_->time(call, plan, cost);
   price_slices(call, plan, cost, &price);
   return price;
 }

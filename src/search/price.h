@@ -4,6 +4,7 @@
 // common, so an object belongs to one thread at a time.
 #pragma once
 
+#include <cmath>
 #include <cstdint>
 #include <map>
 #include <memory>
@@ -25,6 +26,9 @@ struct CallPrice {
   // Seconds in which ranks that share slices of the weights (ZeRO-3) bring them together where
   // weights move to another layout, and what comes where they move to this one.
   double gather_s = 0, arrive_s = 0;
+  bool timed = true;  // else memory alone
+  // The least that a device needs to run the call, whatever else is in the plan.
+  double least_bytes() const { return weight_bytes + transient_bytes; }
 };
 
 // Prices the calls of one problem. The problem must outlive it.
@@ -38,7 +42,9 @@ class CallPricer {
   const PlanningProblem& problem() const { return *problem_; }
   // Errors: what the cost model refuses, such as weights that do not fit. Prices on runs of devices
   // are remembered: spaces that are restricted differently have most of their options in common.
-  Result<CallPrice> price(const Call& call, const DeviceMesh& mesh, const Strategy& strategy) const;
+  // What takes more than `most_bytes` of a device at least is not timed.
+  Result<CallPrice> price(const Call& call, const DeviceMesh& mesh, const Strategy& strategy,
+                          double most_bytes = HUGE_VAL) const;
 
   // Bytes of a device that a plan may fill: what the driver and libraries leave, or the problem's
   // limit if that is lower; of that a share; less the allocator's reserve and workspaces.
@@ -60,8 +66,8 @@ class CallPricer {
   };
   const Engines& engines_of(const GpuSpec& gpu) const;
   DeviceModel device(const DeviceModel& engine, Precision precision) const;
-  Result<CallPrice> new_price(const Call& call, const DeviceMesh& mesh,
-                              const Strategy& strategy) const;
+  Result<CallPrice> new_price(const Call& call, const DeviceMesh& mesh, const Strategy& strategy,
+                              double most_bytes) const;
   CallCost cost(const Call& call, const CallPlan& plan, const MeshShape& shape) const;
   void price_slices(const Call& call, const CallPlan& plan, const CallCost& cost,
                     CallPrice* price) const;

@@ -22,8 +22,8 @@ double fastest(const CallPricer& pricer, const std::function<bool(const CallPlan
   for (const Strategy& strategy :
        strategies_of(pricer.problem(), call, shape.devices, shape.per_node)) {
     if (allowed && !allowed({call.name, mesh, strategy})) continue;
-    const Result<CallPrice> price = pricer.price(call, mesh, strategy);
-    if (price.ok() && price->weight_bytes + price->transient_bytes <= capacity)
+    const Result<CallPrice> price = pricer.price(call, mesh, strategy, capacity);
+    if (price.ok() && price->least_bytes() <= capacity)
       least_s = std::min(least_s, price->time.total_s);
   }
   return least_s;

@@ -232,13 +232,30 @@ class Search {
     return ok_status();
   }
 
+  bool scores(int call) const {
+    const CallKind kind = space_.problem->graph.calls[room_.calls[call].call.value].kind;
+    return kind != CallKind::kGenerate && kind != CallKind::kTrainStep;
+  }
+
+  // Of a plan's segment, by the judge.
+  int64_t least_of_segment_us(const Assignment& plan, int segment) const {
+    const std::vector<int>& calls = room_.segments[segment];
+    if (!options_.hands_over ||
+        std::none_of(calls.begin(), calls.end(), [&](int call) { return scores(call); }))
+      return segment_us(room_, plan, segment, {}, Moves::kNone);
+    int64_t longest_us = 0;
+    for (const int call : calls)
+      if (!scores(call)) longest_us = std::max(longest_us, plan.option[call]->time_us);
+    return longest_us + (segment == 0 ? room_.fixed_us : 0);
+  }
+
   // Whether the judge may find a plan to take less than that.
   bool may_take_less(const Choice& choice, double than_s) const {
     if (!options_.bounded || !std::isfinite(than_s)) return true;
     const Assignment plan = assignment_of(room_, choice);
     int64_t least_us = 0;
     for (size_t s = 0; s < room_.segments.size(); ++s)
-      least_us += segment_us(room_, plan, static_cast<int>(s), {}, Moves::kNone);
+      least_us += least_of_segment_us(plan, static_cast<int>(s));
     return kProvenShare * static_cast<double>(least_us) < static_cast<double>(to_us(than_s));
   }
 
@@ -261,6 +278,8 @@ class Search {
   Status judge_simple() {
     for (const Choice& choice : simple_choices(room_)) {
       if (late()) break;
+      const double best_s = bench_.best() == nullptr ? HUGE_VAL : bench_.best()->verdict.step_s;
+      if (!may_take_less(choice, (1 + std::max(kHopeful, options_.simpler)) * best_s)) continue;
       const ExecutionPlan plan = plan_at(choice);
       BRAID_TRY(bench_.price({plan}));
       if (bench_.accepts(bench_.verdict(plan))) simple_.push_back(plan);
@@ -391,6 +410,8 @@ class Search {
     found.judged = bench_.judged();
     BRAID_ASSIGN(found.choice, include_plan(space_, found.plan));
     found.cost = evaluate(space_, assignment_of(space_, found.choice));
+    found.lower_bound_us = 0, found.proven = false;
+    if (!options_.bound) return found;
     const int64_t limit_us = to_us(fastest.verdict.step_s);
     found.lower_bound_us =
         judged_bound_us(space_, limit_us, found.units,

@@ -52,6 +52,10 @@ struct SearchOptions {
   // No plan takes less by the judge than by the evaluator with nothing moved (Moves::kNone), as by
   // the simulator without fusion and staleness: what cannot be faster then is not judged.
   bool bounded = false;
+  // The judge hands the generation over (search/whole.h): calls that score may hide behind it, so
+  // that of the evaluator's time generation and training alone count.
+  bool hands_over = false;
+  bool bound = true;  // else Found::lower_bound_us is 0, which takes less time
   // Whether that share of the time there is has passed; asked between batches of plans for the
   // judge and between pieces of the bound. Empty: there is no limit.
   std::function<bool(double share)> late;

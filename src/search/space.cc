@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <cmath>
 #include <map>
-#include <optional>
 #include <tuple>
 
 #include "base/contains.h"
@@ -285,15 +284,9 @@ class ShapePruner {
   bool layout_matters_;       // weights move, or another role uses them in place
 };
 
-DeviceMesh run_of_devices(int32_t first, int32_t devices) {
-  DeviceMesh mesh;
-  for (int32_t d = 0; d < devices; ++d) mesh.devices.push_back(DeviceId{first + d});
-  return mesh;
-}
-
 struct MeshClass {
   MeshShape shape;
-  std::vector<int32_t> first;  // where meshes of this shape start
+  std::vector<DeviceMesh> meshes;  // of this shape
 };
 
 std::vector<MeshClass> mesh_classes(const Cluster& cluster, const std::vector<DeviceMesh>& more) {
@@ -306,13 +299,10 @@ std::vector<MeshClass> mesh_classes(const Cluster& cluster, const std::vector<De
     auto found = std::find_if(classes.begin(), classes.end(),
                               [&](const MeshClass& known) { return known.shape == shape; });
     if (found == classes.end()) found = classes.insert(classes.end(), {shape, {}});
-    found->first.push_back(mesh.devices.front().value);
+    found->meshes.push_back(mesh);
   }
   return classes;
 }
-
-// The least that a device needs to run a call under a price, whatever else is in the plan.
-double least_bytes(const CallPrice& price) { return price.weight_bytes + price.transient_bytes; }
 
 class OptionBuilder {
  public:
@@ -367,42 +357,49 @@ class OptionBuilder {
     return ok_status();
   }
 
-  bool allowed(const Call& call, const Strategy& strategy, int32_t first, int32_t devices) const {
-    if (!options_.allowed) return true;
-    return options_.allowed({call.name, run_of_devices(first, devices), strategy});
+  // A call on each of the meshes, to be asked about.
+  std::vector<CallPlan> entries_on(const Call& call, const MeshClass& meshes) const {
+    std::vector<CallPlan> out;
+    if (!options_.allowed) return out;
+    for (const DeviceMesh& mesh : meshes.meshes) out.push_back({call.name, mesh, {}});
+    return out;
+  }
+
+  bool allowed(CallPlan& entry, const Strategy& strategy) const {
+    entry.strategy = strategy;
+    return options_.allowed(entry);
   }
 
   // Whether meshes of a shape may have a strategy. As conditions are on the mesh and on the
   // strategy, one that may have some, which `at` remembers, stands for all.
-  bool allowed_somewhere(const Call& call, const Strategy& strategy, const MeshClass& meshes,
-                         std::optional<int32_t>* at) const {
-    if (*at) return allowed(call, strategy, **at, meshes.shape.devices);
-    for (const int32_t first : meshes.first)
-      if (allowed(call, strategy, first, meshes.shape.devices)) *at = first;
-    return at->has_value();
+  bool allowed_somewhere(const Strategy& strategy, std::vector<CallPlan>& entries,
+                         CallPlan** at) const {
+    if (!options_.allowed) return true;
+    if (*at != nullptr) return allowed(**at, strategy);
+    for (CallPlan& entry : entries)
+      if (allowed(entry, strategy)) *at = &entry;
+    return *at != nullptr;
   }
 
   void add_shape(int index, const MeshClass& meshes, Refusal* refusal) {
     CallSpace& call = space_.calls[index];
     const Call& graph_call = space_.problem->graph.calls[call.call.value];
     const double capacity = pricer_.capacity_bytes(meshes.shape.smallest());
-    const DeviceMesh mesh = run_of_devices(meshes.first.front(), meshes.shape.devices);
+    const DeviceMesh& mesh = meshes.meshes.front();
+    std::vector<CallPlan> entries = entries_on(graph_call, meshes);
     std::vector<Priced> fitting;
-    std::optional<int32_t> allowed_at;
+    CallPlan* allowed_at = nullptr;
     for (const Strategy& s : strategies_on(graph_call, mesh, meshes.shape)) {
-      if (!allowed_somewhere(graph_call, s, meshes, &allowed_at)) continue;
-      const Result<CallPrice> price = pricer_.price(graph_call, mesh, s);
+      if (!allowed_somewhere(s, entries, &allowed_at)) continue;
+      const Result<CallPrice> price = pricer_.price(graph_call, mesh, s, kMemoryDoubt * capacity);
       ++space_.enumerated;
       if (!price.ok()) {
         refusal->message = price.status().message();
         continue;
       }
-      refusal->least_bytes = std::min(refusal->least_bytes, least_bytes(*price));
-      if (least_bytes(*price) > kMemoryDoubt * capacity) continue;
-      if (graph_call.kind == CallKind::kTrainStep) {
-        const int64_t work = work_us(price->time, meshes.shape.devices);
-        call.least_work_us = call.least_work_us > 0 ? std::min(call.least_work_us, work) : work;
-      }
+      refusal->least_bytes = std::min(refusal->least_bytes, price->least_bytes());
+      if (price->least_bytes() > kMemoryDoubt * capacity) continue;
+      note_least(graph_call.kind, price->time, meshes.shape.devices, s.dp, &call);
       fitting.push_back({static_cast<int32_t>(fitting.size()), s, *price, spans_of(price->time)});
     }
     drop_slow_orders(fitting);
@@ -413,11 +410,22 @@ class OptionBuilder {
       call.strategies.push_back(priced.value);
       spans.push_back(add_spans(priced));
     }
-    for (const int32_t first : meshes.first) {
-      if (fitting.empty() || !allowed(graph_call, fitting[0].value, first, meshes.shape.devices))
-        continue;
+    for (size_t m = 0; m < meshes.meshes.size() && !fitting.empty(); ++m) {
+      if (!entries.empty() && !allowed(entries[m], fitting[0].value)) continue;
+      const int32_t first = meshes.meshes[m].devices.front().value;
       for (size_t i = 0; i < fitting.size(); ++i) add_option(call, fitting[i], first, spans[i]);
     }
+  }
+
+  // What bounds count that hold beyond the space.
+  static void note_least(CallKind kind, const CallTime& time, int64_t devices, int replicas,
+                         CallSpace* call) {
+    const auto lower = [](int64_t* least, int64_t us) {
+      *least = *least > 0 ? std::min(*least, us) : us;
+    };
+    if (kind == CallKind::kTrainStep) lower(&call->least_work_us, work_us(time, devices));
+    if (kind == CallKind::kGenerate)
+      lower(&call->least_drawn_us, to_us(replicas > 1 ? time.longest_alone_s : time.total_s));
   }
 
   // All forwards first keep the activations of all micro-batches. They are left out where a layout

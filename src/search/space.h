@@ -71,6 +71,8 @@ struct CallSpace {
   // Of a training call: device time of the passes alone, of the option with least, also of those
   // that were pruned.
   int64_t least_work_us = 0;
+  // Of a generation: the least that an option takes, whichever of its replicas draws which sample.
+  int64_t least_drawn_us = 0;
 };
 
 struct RoleSpace {

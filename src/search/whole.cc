@@ -9,14 +9,17 @@
 #include "plan/validate.h"
 #include "program/program.h"
 #include "search/judge.h"
+#include "search/predicted.h"
 #include "search/simulate.h"
 
 namespace braid::inline search {
 namespace {
 
-constexpr int kHandOverParts = 8;  // numbers of a hand-over are eighths of the samples, up to half
-constexpr int kEditRounds = 3;     // of fusion edits
-constexpr int kUsualPart = 4;      // of the samples: a hand-over while plans are compared
+constexpr int kHandOverParts = 8;   // numbers of a hand-over are eighths of the samples, up to half
+constexpr int kUsualPart = 4;       // of the samples: a hand-over while plans are compared
+constexpr int kLeastPart = 64;      // and of eighths the first, halved down to this part
+constexpr double kHopeless = 1.03;  // of the step apart: updates are not fused with a hand-over too
+constexpr double kHopelessHanded = 1.1;  // of a step that is known: not improved further
 
 int64_t samples_of(const PlanningProblem& problem) {
   return problem.workload.prompts * problem.workload.samples_per_prompt;
@@ -41,23 +44,44 @@ class WholeSearch {
   }
 
   Result<WholeFound> run() {
-    BRAID_ASSIGN(PlanSpace space, make_plan_space(problem_, pricer_, options_.space));
-    BRAID_ASSIGN(out_.found, search_plans(space, plain_options(), judge_));
+    BRAID_TRY(search_layouts());
     auto plain = fastest_of(out_.found.judged);
     BRAID_CHECK(plain.has_value(), "a search whose plans do not fit");
     out_.plain = *std::move(plain);
     BRAID_TRY(search_narrower());
     out_.fused_training = out_.plain;
-    if (options_.parts.fused_training) BRAID_TRY(fuse_updates(JudgedPlan(out_.plain)).status());
+    if (options_.parts.fused_training && !late("fused updates"))
+      BRAID_TRY(fuse_updates(JudgedPlan(out_.plain)).status());
     out_.fused = out_.fused_training;
-    if (options_.parts.hand_over) BRAID_TRY(hand_over());
-    out_.best = out_.fused;
-    if (options_.parts.staleness > 0) BRAID_TRY(look_ahead());
+    if (options_.parts.hand_over && !late("a hand-over")) BRAID_TRY(hand_over());
+    out_.predicted = out_.fused;
+    if (options_.parts.predicted_lengths && !late("predicted lengths"))
+      for (const JudgedPlan* from : {&out_.fused, &out_.plain})
+        BRAID_TRY(predict_lengths(JudgedPlan(*from)));
+    out_.best = out_.predicted;
+    if (options_.parts.staleness > 0 && !late("rollouts ahead")) BRAID_TRY(look_ahead());
     BRAID_TRY(compile(out_.best.plan, problem_).status());  // judges do not verify lists
     return std::move(out_);
   }
 
  private:
+  bool late() const { return options_.search.late && options_.search.late(1); }
+  bool late(const char* part) {
+    if (!late()) return false;
+    out_.skipped.emplace_back(part);
+    return true;
+  }
+
+  Status search_layouts() {
+    if (options_.found) {
+      out_.found = *options_.found;
+      return ok_status();
+    }
+    BRAID_ASSIGN(PlanSpace space, make_plan_space(problem_, pricer_, options_.space));
+    BRAID_ASSIGN(out_.found, search_plans(space, plain_options(), judge_));
+    return ok_status();
+  }
+
   bool accepts(const Verdict& verdict) const {
     return verdict.fits && verdict.peak_bytes <= (1 - out_.found.margin) * verdict.capacity_bytes;
   }
@@ -90,8 +114,11 @@ class WholeSearch {
     BRAID_TRY(edit_fusion(JudgedPlan(out_.plain)));
     BRAID_TRY(edit_fusion(JudgedPlan(out_.fused_training)));
     for (const SpaceOptions& space : {space_options, together(space_options)}) {
-      BRAID_ASSIGN(std::optional<JudgedPlan> best, best_in(space, options_.search, handed));
-      if (best) BRAID_TRY(improve_handed(*std::move(best)));
+      SearchOptions search = plain_options();
+      search.hands_over = true;
+      BRAID_ASSIGN(std::optional<JudgedPlan> best, best_in(space, search, handed));
+      if (best && best->verdict.step_s < kHopelessHanded * out_.fused.verdict.step_s)
+        BRAID_TRY(improve_handed(*std::move(best)));
     }
     return ok_status();
   }
@@ -100,7 +127,7 @@ class WholeSearch {
   Status improve_handed(JudgedPlan found) {
     BRAID_ASSIGN(found.verdict, judge_(found.plan));  // as it is without one
     BRAID_TRY(edit_fusion(found));
-    if (!options_.parts.fused_training) return ok_status();
+    if (!options_.parts.fused_training || fusion_is_hopeless_) return ok_status();
     BRAID_ASSIGN(const std::optional<JudgedPlan> fused, fuse_updates(found));
     return fused ? edit_fusion(*fused) : ok_status();
   }
@@ -127,6 +154,7 @@ class WholeSearch {
     SpaceOptions present = options_.space;
     present.allowed_role = [](const RolePlan&) { return false; };
     for (const SpaceOptions& narrower : {together(options_.space), present}) {
+      if (late()) break;
       BRAID_ASSIGN(std::optional<JudgedPlan> best, best_in(narrower, plain_options(), judge_));
       if (best && best->verdict.step_s < out_.plain.verdict.step_s) out_.plain = *std::move(best);
     }
@@ -134,9 +162,10 @@ class WholeSearch {
   }
 
   // None: no plan fits.
-  Result<std::optional<JudgedPlan>> best_in(const SpaceOptions& space_options,
-                                            const SearchOptions& search, const Judge& judge) {
+  Result<std::optional<JudgedPlan>> best_in(const SpaceOptions& space_options, SearchOptions search,
+                                            const Judge& judge) {
     std::optional<JudgedPlan> none;
+    search.bound = false;
     auto space = make_plan_space(problem_, pricer_, space_options);
     if (space.status().code() == Code::kInfeasible) return none;
     BRAID_TRY(space.status());
@@ -165,27 +194,64 @@ class WholeSearch {
                  propose_fusion(problem_, start.plan, start.verdict.step_s, judge_, fusion));
     if (!proposal) return std::optional<JudgedPlan>();
     out_.tried += proposal->judged;
+    fusion_is_hopeless_ =
+        !proposal->fused || proposal->fused->verdict.step_s > kHopeless * start.verdict.step_s;
     if (proposal->fused && proposal->fused->verdict.step_s < out_.fused_training.verdict.step_s)
       out_.fused_training = *proposal->fused;
     return std::move(proposal->fused);
   }
 
-  // From a plan on to its fastest hand-over, or to none, as long as that is faster.
+  // From a plan without a hand-over to its fastest one, or none: from an eighth of the samples on
+  // to smaller or to larger numbers, as long as they make a step faster.
   Status edit_fusion(JudgedPlan at) {
-    const PlanParts parts{false, options_.parts.hand_over, 0};
-    for (int round = 0; round < kEditRounds; ++round) {
-      const JudgedPlan before = at;
-      for (ExecutionPlan& edited : part_edits(before.plan, problem_, parts)) {
-        Result<Verdict> verdict = judge_(edited);
-        ++out_.tried;
-        if (verdict.status().code() == Code::kInvalidInput) continue;
-        BRAID_TRY(verdict.status());
-        if (accepts(*verdict) && verdict->step_s < at.verdict.step_s)
-          at = {std::move(edited), *std::move(verdict)};
-      }
-      if (at.plan == before.plan) break;
+    const int64_t samples = samples_of(problem_), first = samples / kHandOverParts;
+    BRAID_ASSIGN(const double first_s, hand_over_s(first, &at));
+    double last_s = first_s;
+    bool smaller = false;
+    for (int64_t below = first / 2; below >= samples / kLeastPart; below /= 2) {
+      if (at.plan.fusion.migrate_below_samples == 0) break;
+      BRAID_ASSIGN(const double step_s, hand_over_s(below, &at));
+      if (step_s >= last_s) break;
+      last_s = step_s, smaller = true;
+    }
+    last_s = first_s;
+    for (int part = 2; part <= kHandOverParts / 2 && !smaller; ++part) {
+      BRAID_ASSIGN(const double step_s, hand_over_s(samples * part / kHandOverParts, &at));
+      if (step_s >= last_s) break;
+      last_s = step_s;
     }
     if (at.verdict.step_s < out_.fused.verdict.step_s) out_.fused = std::move(at);
+    return ok_status();
+  }
+
+  // A step of the plan with a hand-over below so many samples, which the plan gets where that is
+  // faster; infinite where it cannot have one.
+  Result<double> hand_over_s(int64_t below, JudgedPlan* at) {
+    ExecutionPlan plan = at->plan;
+    plan.fusion.migrate_below_samples = below;
+    if (below < 1 || !validate(plan, problem_).ok()) return HUGE_VAL;
+    Result<Verdict> verdict = judge_(plan);
+    ++out_.tried;
+    if (verdict.status().code() == Code::kInvalidInput) return HUGE_VAL;
+    BRAID_TRY(verdict.status());
+    if (!accepts(*verdict)) return HUGE_VAL;
+    const double step_s = verdict->step_s;
+    if (step_s < at->verdict.step_s) *at = {std::move(plan), *std::move(verdict)};
+    return step_s;
+  }
+
+  // What predictions save depends on the draw of lengths, so that several are asked.
+  Status predict_lengths(JudgedPlan from) {
+    ExecutionPlan plan = from.plan;
+    plan.fusion.predicted_lengths = true;
+    if (!validate(plan, problem_).ok()) return ok_status();
+    const Result<Verdict> verdict = judge_(plan);
+    ++out_.tried;
+    if (verdict.status().code() == Code::kInvalidInput) return ok_status();
+    BRAID_TRY(verdict.status());
+    if (!accepts(*verdict) || verdict->step_s >= out_.predicted.verdict.step_s) return ok_status();
+    BRAID_ASSIGN(const PredictedGain gain, predicted_gain(from.plan, problem_, calibration_));
+    if (gain.pays()) out_.predicted = {std::move(plan), *verdict};
     return ok_status();
   }
 
@@ -198,9 +264,10 @@ class WholeSearch {
     ahead.judged = options_.search.judged;
     ahead.polish = options_.search.polish;
     ahead.judge = judge_;
-    BRAID_ASSIGN(auto proposal,
+    ahead.stop = options_.search.units.stop;
+    BRAID_ASSIGN(out_.ahead,
                  propose_ahead(problem_, pricer_, calibration_, out_.best.verdict.step_s, ahead));
-    if (proposal && proposal->wins()) out_.best = *std::move(proposal->ahead);
+    if (out_.ahead && out_.ahead->wins()) out_.best = *out_.ahead->ahead;
     return ok_status();
   }
 
@@ -210,9 +277,17 @@ class WholeSearch {
   const WholeOptions& options_;
   const Judge judge_;
   WholeFound out_;
+  bool fusion_is_hopeless_ = false;  // by the last plan whose updates were fused
 };
 
 }  // namespace
+
+bool has_parts(const Graph& graph) {
+  const auto updates = std::count_if(graph.calls.begin(), graph.calls.end(), [](const Call& call) {
+    return call.kind == CallKind::kTrainStep;
+  });
+  return updates == 2 || generates(graph);
+}
 
 std::string parts_text(const ExecutionPlan& plan) {
   std::vector<std::string> out;
@@ -220,6 +295,7 @@ std::string parts_text(const ExecutionPlan& plan) {
   if (plan.fusion.migrate_below_samples > 0)
     out.push_back(
         cat("a hand-over of generation below ", plan.fusion.migrate_below_samples, " samples"));
+  if (plan.fusion.predicted_lengths) out.push_back("predicted lengths");
   if (plan.staleness > 0)
     out.push_back(
         cat("rollouts ", plan.staleness, plan.staleness == 1 ? " step" : " steps", " ahead"));
@@ -243,6 +319,11 @@ std::vector<ExecutionPlan> part_edits(const ExecutionPlan& plan, const PlanningP
     apart.fusion.seed = Fusion().seed, apart.fusion.units = Fusion().units;
     keep(std::move(apart));
   }
+  if (parts.predicted_lengths) {
+    ExecutionPlan other = plan;
+    other.fusion.predicted_lengths = !plan.fusion.predicted_lengths;
+    keep(std::move(other));
+  }
   for (const int64_t staleness : {int64_t{0}, parts.staleness}) {
     if (staleness == plan.staleness) continue;
     ExecutionPlan aged = plan;
@@ -263,10 +344,11 @@ std::vector<ExecutionPlan> part_edits(const ExecutionPlan& plan, const PlanningP
 bool allows(const PlanParts& parts, const ExecutionPlan& plan) {
   return (parts.fused_training || !plan.fusion.train_schedules) &&
          (parts.hand_over || plan.fusion.migrate_below_samples == 0) &&
+         (parts.predicted_lengths || !plan.fusion.predicted_lengths) &&
          plan.staleness <= parts.staleness;
 }
 
-int64_t whole_bound_us(const PlanSpace& space, int64_t staleness) {
+int64_t whole_bound_us(const PlanSpace& space, const PlanParts& parts) {
   int64_t after_another = space.fixed_us, work = 0;
   for (const std::vector<int>& segment : space.segments) {
     int64_t longest_here = 0, work_here = 0;
@@ -274,14 +356,16 @@ int64_t whole_bound_us(const PlanSpace& space, int64_t staleness) {
       const CallSpace& call = space.calls[c];
       const CallKind kind = space.problem->graph.calls[call.call.value].kind;
       if (kind != CallKind::kGenerate && kind != CallKind::kTrainStep) continue;
-      longest_here = std::max(longest_here, call.options.front().time_us);
+      const bool drawn = kind == CallKind::kGenerate && parts.predicted_lengths;
+      longest_here =
+          std::max(longest_here, drawn ? call.least_drawn_us : call.options.front().time_us);
       work_here += call.least_work_us;
     }
     after_another += std::max(longest_here, work_here / space.num_devices());
     work += work_here;
   }
   const int64_t beside = std::max(longest_call_us(space), work / space.num_devices());
-  return staleness > 0 ? std::min(beside, after_another) : after_another;
+  return parts.staleness > 0 ? std::min(beside, after_another) : after_another;
 }
 
 Result<WholeFound> search_whole(const PlanningProblem& problem, const CallPricer& pricer,

@@ -48,13 +48,14 @@ TEST(WholeSearch, EachPartIsUsedWhereItIsAllowedAlone) {
   ASSERT_TRUE(all.found.ok()) << all.found.status().message();
   EXPECT_GE(all.found->plain.verdict.step_s, all.found->fused_training.verdict.step_s);
   EXPECT_GE(all.found->fused_training.verdict.step_s, all.found->fused.verdict.step_s);
-  EXPECT_GE(all.found->fused.verdict.step_s, all.found->best.verdict.step_s);
+  EXPECT_GE(all.found->fused.verdict.step_s, all.found->predicted.verdict.step_s);
+  EXPECT_GE(all.found->predicted.verdict.step_s, all.found->best.verdict.step_s);
   EXPECT_LT(all.found->best.verdict.step_s, all.found->plain.verdict.step_s);
   for (const JudgedPlan* one : {&all.found->plain, &all.found->fused, &all.found->best}) {
     EXPECT_TRUE(one->verdict.fits);
     EXPECT_TRUE(validate(one->plan, all.problem).ok());
   }
-  const PlanParts none{false, false, 0};
+  const PlanParts none{false, false, 0, false};
   const WholeFixture plain(whole_problem("ppo"), none);
   ASSERT_TRUE(plain.found.ok());
   EXPECT_EQ(plain.found->best.plan, plain.found->plain.plan);
@@ -66,7 +67,7 @@ TEST(WholeSearch, EachPartIsUsedWhereItIsAllowedAlone) {
 TEST(WholeSearch, EditsOfStalenessGoBothWays) {
   const PlanningProblem problem = whole_problem("grpo");
   ExecutionPlan plan = uniform_plan(problem, 2, 1, 2);
-  const PlanParts parts{false, false, 1};
+  const PlanParts parts{false, false, 1, false};
   EXPECT_TRUE(part_edits(plan, problem, parts).empty());
   for (CallPlan& entry : plan.calls) {
     const bool generates = find_call(problem.graph, entry.call)->kind == CallKind::kGenerate;
@@ -88,14 +89,16 @@ TEST(WholeSearch, EditsOfFusionAreLegalAndChangeFusionAlone) {
   const PlanningProblem problem = whole_problem("ppo");
   ExecutionPlan plan = uniform_plan(problem, 2, 1, 2);
   const auto edits = part_edits(plan, problem, {});
-  EXPECT_EQ(edits.size(), 5U);  // fused, and four numbers of a hand-over
+  EXPECT_EQ(edits.size(), 6U);  // fused, by predicted lengths, and four numbers of a hand-over
   for (const ExecutionPlan& edited : edits) {
     EXPECT_TRUE(validate(edited, problem).ok());
     EXPECT_FALSE(edited.fusion == plan.fusion);
     EXPECT_EQ(edited.staleness, 0);
   }
-  EXPECT_TRUE(part_edits(plan, problem, {false, false, 0}).empty());
-  EXPECT_FALSE(allows({false, true, 0}, edits.front()));
+  EXPECT_TRUE(part_edits(plan, problem, {false, false, 0, false}).empty());
+  EXPECT_FALSE(allows({false, true, 0}, edits[0]));
+  EXPECT_TRUE(edits[1].fusion.predicted_lengths);
+  EXPECT_FALSE(allows({true, true, 0, false}, edits[1]));
   EXPECT_FALSE(allows({true, false, 0}, edits.back()));
   plan.staleness = 1;
   EXPECT_FALSE(allows({}, plan));
@@ -106,7 +109,7 @@ TEST(WholeSearch, RolesRestWhereTheyMay) {
   space.allowed_role = [](const RolePlan& role) { return role.role.value == "reference"; };
   PlanningProblem tight = whole_problem("ppo");
   tight.memory_limit_gib = 14;
-  const WholeFixture limited(tight, {false, false, 0}, space);
+  const WholeFixture limited(tight, {false, false, 0, false}, space);
   ASSERT_TRUE(limited.found.ok()) << limited.found.status().message();
   for (const JudgedPlan& judged : limited.found->found.judged)
     for (const RolePlan& role : judged.plan.roles) EXPECT_EQ(role.role.value, "reference");
@@ -119,12 +122,12 @@ TEST(WholeSearch, NoEditIsBelowTheBound) {
     const WholeFixture f(whole_problem(algorithm), {true, true, 1});
     ASSERT_TRUE(f.found.ok()) << f.found.status().message();
     const PlanSpace space = *make_plan_space(f.problem, f.pricer);
-    const double bound_s = static_cast<double>(whole_bound_us(space, 1)) / 1e6;
-    const double synchronous_s = static_cast<double>(whole_bound_us(space, 0)) / 1e6;
+    const double bound_s = static_cast<double>(whole_bound_us(space, {true, true, 1})) / 1e6;
+    const double synchronous_s = static_cast<double>(whole_bound_us(space, {})) / 1e6;
     EXPECT_GT(bound_s, 0);
     EXPECT_LE(bound_s, synchronous_s);
     const Judge judge = simulator_judge(f.problem, committed_calibration());
-    int compared = 0, fused = 0, stale = 0;
+    int compared = 0, fused = 0, predicted = 0, stale = 0;
     for (uint64_t i = 0; i < (full_tier() ? 200U : 20U); ++i)
       for (const ExecutionPlan& from :
            {f.found->fused.plan, f.found->best.plan, uniform_plan(f.problem, 2, 1, 2)}) {
@@ -139,10 +142,12 @@ TEST(WholeSearch, NoEditIsBelowTheBound) {
         EXPECT_GE(verdict->step_s, kProvenShare * least_s) << edited;
         ++compared;
         fused += edited.fusion == Fusion() ? 0 : 1;
+        predicted += edited.fusion.predicted_lengths ? 1 : 0;
         stale += edited.staleness > 0 ? 1 : 0;
       }
     EXPECT_GT(compared, 10);
     EXPECT_GT(fused, 0);
+    EXPECT_GT(predicted, 0);
     EXPECT_GT(stale, 0);
   }
 }

@@ -1,12 +1,29 @@
 // What moves between calls: weights, fields, samples of a generation that is handed over, and
 // state.
+#include <array>
 #include <map>
-#include <tuple>
+#include <unordered_map>
 #include <utility>
 
 #include "sim/step_simulation.h"
 
 namespace braid::inline sim {
+namespace {
+
+// Ranks, slot, depth and lane of a message, as far as they tell messages apart.
+using MessageKey = std::array<int32_t, 4>;
+struct MessageKeyHash {
+  size_t operator()(const MessageKey& key) const {
+    uint64_t hash = 0;
+    for (const int32_t number : key) {
+      hash = (hash ^ static_cast<uint32_t>(number)) * 0x9e3779b97f4a7c15U;
+      hash ^= hash >> 32;
+    }
+    return hash;
+  }
+};
+
+}  // namespace
 
 // The tasks of messages have the order of the program, so that of those that wait for a port since
 // the same moment the one that ranks list first goes first. Each begins when both of its ranks have
@@ -87,8 +104,9 @@ void StepSimulation::add_gathers(const ParamLayout& layout, const std::vector<Ga
 
 void StepSimulation::add_messages(const Reallocation& reallocation,
                                   std::map<int32_t, ReallocatedOn>& ranks) {
-  std::map<std::tuple<DeviceId, int32_t, int32_t, int32_t>, std::vector<TaskId>> arrived;
-  std::map<std::tuple<DeviceId, DeviceId, int32_t, int32_t>, TaskId> channels;
+  const size_t count = reallocation.messages.size();
+  std::unordered_map<MessageKey, std::vector<TaskId>, MessageKeyHash> arrived(count);
+  std::unordered_map<MessageKey, TaskId, MessageKeyHash> channels(count);
   for (const Message& message : reallocation.messages) {
     ReallocatedOn& from = ranks.at(message.from.value);
     ReallocatedOn& to = ranks.at(message.to.value);
@@ -100,12 +118,14 @@ void StepSimulation::add_messages(const Reallocation& reallocation,
     to.arrivals.emplace_back(task, message.bytes);
     for (const TaskId before : {from.begin, to.begin}) tasks_.wait(task, before);
     for (const TaskId after : {from.arrived, to.arrived}) tasks_.wait(after, task);
-    for (const TaskId before :
-         arrived[{message.from, message.slot - 1, message.depth - 1, message.lane}])
-      tasks_.wait(task, before);
-    arrived[{message.to, message.slot, message.depth, message.lane}].push_back(task);
+    const int32_t sender = message.from.value, receiver = message.to.value;
+    if (const auto passed_on =
+            arrived.find({sender, message.slot - 1, message.depth - 1, message.lane});
+        passed_on != arrived.end())
+      for (const TaskId before : passed_on->second) tasks_.wait(task, before);
+    arrived[{receiver, message.slot, message.depth, message.lane}].push_back(task);
     const auto [last, first] =
-        channels.insert({{message.from, message.to, message.depth, message.lane}, task});
+        channels.insert({{sender, receiver, message.depth, message.lane}, task});
     if (!first) tasks_.wait(task, std::exchange(last->second, task));
   }
 }

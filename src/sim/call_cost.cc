@@ -52,6 +52,32 @@ std::vector<Expansion> expand_stages(const CallFrame& frame) {
   return out;
 }
 
+// Whether two lists of collectives take as long: among as many ranks as far apart.
+bool alike(const Expansion& a, const std::vector<InsideOp>& of_a, const Expansion& b,
+           const std::vector<InsideOp>& of_b) {
+  return std::equal(of_a.begin(), of_a.end(), of_b.begin(), of_b.end(),
+                    [&](InsideOp one, const InsideOp& other) {
+                      const OpGroup &mine = a.groups[one.group], &its = b.groups[other.group];
+                      one.group = other.group;
+                      return one == other && mine.kind == its.kind && mine.stride == its.stride &&
+                             mine.members.size() == its.members.size();
+                    });
+}
+
+// Layers of a body that are dense: those of a model with experts come first.
+int64_t dense_layers(const OpBody& body, const ModelSize& model) {
+  return std::max<int64_t>(
+      0, std::min(body.layers.end, model.layers - moe_layers(model)) - body.layers.begin);
+}
+
+bool alike(const Expansion& a, const OpBody& of_a, const Expansion& b, const OpBody& of_b,
+           const ModelSize& model) {
+  return of_a.layers.size() == of_b.layers.size() &&
+         dense_layers(of_a, model) == dense_layers(of_b, model) &&
+         of_a.embedding == of_b.embedding && of_a.head == of_b.head && of_a.stages == of_b.stages &&
+         alike(a, of_a.forward, b, of_b.forward) && alike(a, of_a.backward, b, of_b.backward);
+}
+
 }  // namespace
 
 Result<CallCost> CallCost::make(const Program& program, CallId id, const PlanningProblem& problem,
@@ -85,6 +111,13 @@ CallCost CallCost::make(const Call& call, const CallPlan& plan, const PlanningPr
   CallFrame frame{CallId{-1}, call.kind, &where, &model};
   frame.reads_vocabulary = reads_vocabulary(call);
   cost.stages_ = expand_stages(frame);
+  for (int part = 0; part < cost.parts() && call.kind != CallKind::kGenerate; ++part) {
+    int like = 0;
+    while (like < part && !alike(cost.of_part(like), cost.body_of(like), cost.of_part(part),
+                                 cost.body_of(part), cost.model_->spec))
+      ++like;
+    cost.part_like_.push_back(like);
+  }
   cost.kinds_ = model.kinds, cost.trained_share_ = model.trained_share;
   cost.device_ = std::move(kinds.front());
   cost.others_.assign(std::make_move_iterator(kinds.begin() + 1),
@@ -255,6 +288,24 @@ PassPrices CallCost::pass_prices(const MicroBatch& batch) const {
   return prices;
 }
 
+std::optional<PassKey> CallCost::pass_key() const {
+  if (!others_.empty() || !nodes_.empty()) return std::nullopt;
+  return PassKey{model_,
+                 device_.gpu.key,
+                 device_.precision,
+                 any_body().recompute,
+                 scalar_head_,
+                 trains_,
+                 any_body().sequence_sharded,
+                 strategy_.tp,
+                 strategy_.cp,
+                 strategy_.ep,
+                 expert_tp(strategy_),
+                 per_node_,
+                 links_.nvlink_domain_gpus,
+                 nic_gbps_};
+}
+
 PassPrices CallCost::prices_on(const DeviceModel& device, const MicroBatch& batch) const {
   const ModelSize& m = model_->spec;
   const Efficiency& e = device.efficiency;
@@ -302,10 +353,7 @@ double CallCost::with_gathers(double compute_s, double exchange_s) const {
 }
 
 double CallCost::compute_s(const PassPrices& prices, const OpBody& body, bool forward) const {
-  const ModelSize& m = model_->spec;
-  const int64_t dense_layers = m.layers - moe_layers(m);
-  const auto dense = static_cast<double>(
-      std::max<int64_t>(0, std::min(body.layers.end, dense_layers) - body.layers.begin));
+  const auto dense = static_cast<double>(dense_layers(body, model_->spec));
   const double sparse = static_cast<double>(body.layers.size()) - dense;
   const auto& p = prices;
   if (forward)

@@ -5,6 +5,8 @@
 #pragma once
 
 #include <algorithm>
+#include <optional>
+#include <string>
 #include <vector>
 
 #include "cluster/mesh_shape.h"
@@ -38,6 +40,20 @@ struct PassPrices {
   double sparse_forward_s = 0, sparse_backward_s = 0;
   double embedding_forward_s = 0, embedding_backward_s = 0;
   double head_forward_s = 0, head_backward_s = 0;
+};
+
+// What the prices of a micro-batch depend on beside it, on devices of one kind whose places in the
+// mesh are in the order of their nodes.
+struct PassKey {
+  const RoleModel* model = nullptr;
+  std::string gpu;
+  Precision precision = Precision::kBf16;
+  Recompute recompute = Recompute::kNone;
+  bool scalar_head = false, trains = false, sequence_sharded = false;
+  int tp = 1, cp = 1, ep = 1, expert_tp = 1;
+  int per_node = 1, in_domain = 1;
+  double nic_gbps = 0;
+  friend auto operator<=>(const PassKey&, const PassKey&) = default;
 };
 
 // Scheduling rounds of one replica that decode the same number of sequences, taken together.
@@ -84,6 +100,8 @@ class CallCost {
     return backward_s(pass_prices(batch), part);
   }
   PassPrices pass_prices(const MicroBatch& batch) const;
+  // None where the prices depend on more.
+  std::optional<PassKey> pass_key() const;
   double forward_s(const PassPrices& prices, int part) const {
     return pass_s(prices, of_part(part), body_of(part), true);
   }
@@ -131,6 +149,8 @@ class CallCost {
   const Strategy& strategy() const { return strategy_; }
   const RoleModel& model() const { return *model_; }
   int parts() const { return strategy_.pp * strategy_.interleave; }
+  // The first part whose passes take as long as those of this one, whatever the micro-batch.
+  int part_like(int part) const { return part_like_[part]; }
   // The bodies of a stage and the ops beside its passes: of an optimizer step without samples, of
   // the end of inference, of a round of generation and an agreement.
   const Expansion& stage(int stage) const { return stages_[stage]; }
@@ -179,6 +199,7 @@ class CallCost {
   GpuSpec links_;                    // MeshShape::links
   NumberWidths widths_;
   std::vector<Expansion> stages_;
+  std::vector<int> part_like_;  // by part
   std::vector<TensorKind> kinds_;
   ParamLayout layout_;
   double trained_share_ = 1;

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <numeric>
 
 #include "sim/carried_steps.h"
 
@@ -19,7 +20,9 @@ struct Passage {
 // Seconds of the passes of a replica and of the messages between its stages.
 class PipelineTimes {
  public:
-  explicit PipelineTimes(const CallCost& cost) : cost_(cost), stages_(cost.strategy().pp) {}
+  // `known`: prices of its micro-batches so far; null: none are kept.
+  PipelineTimes(const CallCost& cost, PassMemo::Table* known)
+      : cost_(cost), known_(known), stages_(cost.strategy().pp) {}
 
   // Messages between the stages of a plan.
   void on(const PlanningProblem& problem, const CallPlan& plan) {
@@ -72,20 +75,34 @@ class PipelineTimes {
     return {none, (some - none) / kBytes};
   }
 
+  PassPrices prices_of(const MicroBatch& batch) const {
+    if (known_ == nullptr) return cost_.pass_prices(batch);
+    const auto [found, fresh] = known_->try_emplace(batch);
+    if (fresh) found->second = cost_.pass_prices(batch);
+    return found->second;
+  }
+
   size_t kind_of(const MicroBatch& batch) {
     for (size_t k = kinds_.size(); k-- > 0;)
       if (kinds_[k].batch == batch) return k;
     Times times{batch, {}, {}, cost_.stage_bytes(batch)};
-    const PassPrices prices = cost_.pass_prices(batch);
+    const PassPrices prices = prices_of(batch);
     for (int part = 0; part < cost_.parts(); ++part) {
-      times.forward_s.push_back(batch.tokens > 0 ? cost_.forward_s(prices, part) : 0);
-      times.backward_s.push_back(batch.tokens > 0 ? cost_.backward_s(prices, part) : 0);
+      const int like = cost_.part_like(part);
+      if (like < part) {
+        times.forward_s.push_back(times.forward_s[like]);
+        times.backward_s.push_back(times.backward_s[like]);
+      } else {
+        times.forward_s.push_back(batch.tokens > 0 ? cost_.forward_s(prices, part) : 0);
+        times.backward_s.push_back(batch.tokens > 0 ? cost_.backward_s(prices, part) : 0);
+      }
     }
     kinds_.push_back(std::move(times));
     return kinds_.size() - 1;
   }
 
   const CallCost& cost_;
+  PassMemo::Table* known_;
   int stages_;
   std::vector<Lag> forward_lag_, backward_lag_;  // by sending stage
   std::vector<Times> kinds_;
@@ -156,12 +173,17 @@ struct StepTime {
 class TrainTimes {
  public:
   TrainTimes(const Call& call, const CallPlan& plan, const CallCost& cost,
-             const PlanningProblem& problem, WorkCuts* cuts)
-      : call_(call), cost_(cost), s_(plan.strategy), cuts_(cuts), times_(cost) {
+             const PlanningProblem& problem, WorkCuts* cuts, ScheduleMemo* schedules,
+             PassMemo::Table* known)
+      : call_(call),
+        cost_(cost),
+        s_(plan.strategy),
+        cuts_(cuts),
+        schedules_(schedules),
+        times_(cost, known) {
     times_.on(problem, plan);
     const Batches first = cuts->micro_batches(call, cost, 0).front();
-    const Schedule schedule =
-        schedule_of(s_, CallKind::kTrainStep, static_cast<int64_t>(first.size()));
+    const Schedule& schedule = schedules->of(s_, CallKind::kTrainStep, std::ssize(first));
     times_.set(first);
     for (int stage = 0; stage < s_.pp; ++stage) {
       const auto& ops = schedule.per_stage[stage];
@@ -185,8 +207,8 @@ class TrainTimes {
     for (size_t dp_rank = 0; dp_rank < batches.size(); ++dp_rank) {
       if (dp_rank > 0 && batches[dp_rank] == batches[dp_rank - 1]) continue;
       times_.set(batches[dp_rank]);
-      const Schedule schedule =
-          schedule_of(s_, CallKind::kTrainStep, static_cast<int64_t>(batches[dp_rank].size()));
+      const Schedule& schedule =
+          schedules_->of(s_, CallKind::kTrainStep, std::ssize(batches[dp_rank]));
       passages.push_back(PipelineRun(schedule, times_).run(free_s));
       double end = 0;
       for (int stage = 0; stage < s_.pp; ++stage)
@@ -212,6 +234,7 @@ class TrainTimes {
   const CallCost& cost_;
   const Strategy& s_;
   WorkCuts* cuts_;
+  ScheduleMemo* schedules_;
   PipelineTimes times_;
   std::vector<double> reduce_s_, update_s_;  // by stage
 };
@@ -237,6 +260,23 @@ bool ends_together(const CallCost& cost) {
 
 }  // namespace
 
+const Schedule& ScheduleMemo::of(const Strategy& s, CallKind kind, int64_t micro_batches) {
+  const Key key{kind, s.schedule, s.pp, s.interleave, micro_batches};
+  if (const auto found = known_.find(key); found != known_.end()) return found->second;
+  ops_ += 2 * micro_batches * s.pp * s.interleave;
+  if (ops_ > kMostOps) known_.clear(), ops_ = 0;
+  return known_.emplace(key, schedule_of(s, kind, micro_batches)).first->second;
+}
+
+PassMemo::Table* PassMemo::of(const CallCost& cost) {
+  const std::optional<PassKey> key = cost.pass_key();
+  if (!key) return nullptr;
+  size_t kept = 0;
+  for (const auto& [other, table] : known_) kept += table.size();
+  if (kept > kMost) known_.clear();
+  return &known_[*key];
+}
+
 const CallTimer::Generation& CallTimer::rounds(const Call& call, const Strategy& strategy) {
   const RoundsKey key{strategy.dp, strategy.max_concurrent, strategy.kv_budget_tokens,
                       call_samples(*problem_, call), call.carried_steps};
@@ -247,6 +287,7 @@ const CallTimer::Generation& CallTimer::rounds(const Call& call, const Strategy&
     out = carried_rounds(call, strategy);
   } else {
     out.steps = {waiting_rounds(call, strategy)};
+    out.longest = longest_rounds(call, strategy);
     for (const Rounds& replica : out.steps.front())
       for (const RoundGroup& group : replica) out.pages = std::max(out.pages, group.pages);
   }
@@ -283,28 +324,45 @@ std::vector<CallTimer::Rounds> CallTimer::waiting_rounds(const Call& call,
   return replicas;
 }
 
+CallTimer::Rounds CallTimer::longest_rounds(const Call& call, const Strategy& strategy) const {
+  const int64_t samples = call_samples(*problem_, call);
+  SampleRows rows(static_cast<size_t>(samples));
+  std::iota(rows.begin(), rows.end(), 0);
+  const auto requests = requests_of(*problem_, lengths_, samples, rows);
+  if (requests.empty()) return {};
+  const BatchRequest longest =
+      *std::max_element(requests.begin(), requests.end(),
+                        [](const auto& a, const auto& b) { return a.response < b.response; });
+  std::vector<BatchRound> rounds;
+  run_batches({longest}, batch_options(*problem_, strategy, SimOptions()),
+              [&](const BatchRound& round) { rounds.push_back(round); });
+  return group_rounds(rounds);
+}
+
 CallTime CallTimer::generate_time(const Call& call, const CallCost& cost) {
   CallTime out;
   out.joint = true;
-  const auto& steps = rounds(call, cost.strategy()).steps;
-  for (const std::vector<Rounds>& step : steps) {
+  const Generation& generation = rounds(call, cost.strategy());
+  const auto seconds = [&](const Rounds& replica) {
+    double sum = 0;
+    for (const RoundGroup& group : replica)
+      sum += cost.rounds_s(group) + static_cast<double>(group.agreements) * cost.agreements_s();
+    return sum;
+  };
+  for (const std::vector<Rounds>& step : generation.steps) {
     double longest_s = 0;
-    for (const Rounds& replica : step) {
-      double seconds = 0;
-      for (const RoundGroup& group : replica)
-        seconds +=
-            cost.rounds_s(group) + static_cast<double>(group.agreements) * cost.agreements_s();
-      longest_s = std::max(longest_s, seconds);
-    }
-    out.total_s += longest_s / static_cast<double>(steps.size());
+    for (const Rounds& replica : step) longest_s = std::max(longest_s, seconds(replica));
+    out.total_s += longest_s / static_cast<double>(generation.steps.size());
   }
+  out.longest_alone_s =
+      generation.longest.empty() ? out.total_s : std::min(seconds(generation.longest), out.total_s);
   out.stages.assign(cost.strategy().pp, {0, out.total_s, out.total_s});
   return out;
 }
 
 CallTime CallTimer::infer_time(const Call& call, const CallPlan& plan, const CallCost& cost) {
   const Strategy& s = plan.strategy;
-  PipelineTimes times(cost);
+  PipelineTimes times(cost, passes_.of(cost));
   times.on(*problem_, plan);
   CallTime out;
   out.stages.resize(s.pp);
@@ -312,8 +370,7 @@ CallTime CallTimer::infer_time(const Call& call, const CallPlan& plan, const Cal
   for (const Batches& batches : cuts_.micro_batches(call, cost, 0)) {
     if (!before.empty() && batches == before) continue;
     times.set(batches);
-    const Schedule schedule =
-        schedule_of(s, CallKind::kInfer, static_cast<int64_t>(batches.size()));
+    const Schedule& schedule = schedules_.of(s, CallKind::kInfer, std::ssize(batches));
     const Passage passage = PipelineRun(schedule, times).run(std::vector<double>(s.pp, 0));
     for (int stage = 0; stage < s.pp; ++stage) {
       StageTime& at = out.stages[stage];
@@ -336,7 +393,7 @@ CallTime CallTimer::train_time(const Call& call, const CallPlan& plan, const Cal
   const Workload& work = problem_->workload;
   const int64_t parts = std::max<int64_t>(1, work.minibatches);
   const int64_t steps = parts * std::max<int64_t>(1, work.epochs);
-  TrainTimes times(call, plan, cost, *problem_, &cuts_);
+  TrainTimes times(call, plan, cost, *problem_, &cuts_, &schedules_, passes_.of(cost));
   CallTime out;
   out.joint = true;
   std::vector<double> of_part(parts, -1);

@@ -5,6 +5,8 @@
 #pragma once
 
 #include <map>
+#include <tuple>
+#include <unordered_map>
 #include <vector>
 
 #include "sim/call_work.h"
@@ -25,6 +27,38 @@ struct CallTime {
   double total_s = 0;             // from the begin of the first stage to the end of the last
   bool joint = false;             // all stages end together, whichever began late
   std::vector<StageTime> stages;  // by pipeline stage
+  // Of a generation: the longest response, drawn alone. No replica that draws it takes less,
+  // whatever else it is given.
+  double longest_alone_s = 0;
+};
+
+// Schedules that strategies have in common. One is valid until the next is asked for.
+class ScheduleMemo {
+ public:
+  const Schedule& of(const Strategy& strategy, CallKind kind, int64_t micro_batches);
+
+ private:
+  static constexpr int64_t kMostOps = 1 << 20;  // 16 MiB
+  using Key = std::tuple<CallKind, PipelineOrder, int, int, int64_t>;
+  std::map<Key, Schedule> known_;
+  int64_t ops_ = 0;
+};
+
+// Prices of micro-batches that strategies have in common.
+class PassMemo {
+ public:
+  struct Hash {
+    size_t operator()(const MicroBatch& batch) const {
+      return std::hash<double>()(batch.tokens) * 31 + std::hash<double>()(batch.context);
+    }
+  };
+  using Table = std::unordered_map<MicroBatch, PassPrices, Hash>;
+  // Of a call; null where none can be kept. Valid until the next is asked for.
+  Table* of(const CallCost& cost);
+
+ private:
+  static constexpr size_t kMost = 1 << 16;  // 10 MiB
+  std::map<PassKey, Table> known_;
 };
 
 class CallTimer {
@@ -41,12 +75,14 @@ class CallTimer {
   using Rounds = std::vector<RoundGroup>;
   struct Generation {
     std::vector<std::vector<Rounds>> steps;  // by replica, those with the same requests once
+    Rounds longest;                          // of the longest response alone
     int64_t pages = 0;                       // that the cache of a replica has at most
   };
   const Generation& rounds(const Call& call, const Strategy& strategy);
 
  private:
   std::vector<Rounds> waiting_rounds(const Call& call, const Strategy& strategy) const;
+  Rounds longest_rounds(const Call& call, const Strategy& strategy) const;
   Generation carried_rounds(const Call& call, const Strategy& strategy) const;
   CallTime generate_time(const Call& call, const CallCost& cost);
   CallTime infer_time(const Call& call, const CallPlan& plan, const CallCost& cost);
@@ -60,6 +96,8 @@ class CallTimer {
   const PlanningProblem* problem_;
   SampleLengths lengths_;
   WorkCuts cuts_;
+  ScheduleMemo schedules_;
+  PassMemo passes_;
   std::map<RoundsKey, Generation> rounds_;
 };
 

@@ -71,15 +71,20 @@ bool TaskGraph::try_start(TaskId id, double at_s) {
   const int32_t busy = busy_port(task, at_s);
   if (busy != kNoPort) {
     parked_[busy].push({task.start, id});
+    wake_when_free(busy);
     return false;
   }
   task.start = at_s;
   finish(id);
-  for (int32_t i = task.first_port; i < task.first_port + task.ports; ++i) {
+  for (int32_t i = task.first_port; i < task.first_port + task.ports; ++i)
     port_free_[ports_[i]] = task.end;
-    events_.push({task.end, false, ports_[i]});
-  }
   return true;
+}
+
+// REQUIRES: it is busy.
+void TaskGraph::wake_when_free(int32_t port) {
+  if (std::exchange(woken_[port], port_free_[port]) != port_free_[port])
+    events_.push({port_free_[port], false, port});
 }
 
 void TaskGraph::wake(int32_t port, double at_s) {
@@ -88,6 +93,7 @@ void TaskGraph::wake(int32_t port, double at_s) {
     parked_[port].pop();
     try_start(id, at_s);
   }
+  if (!parked_[port].empty()) wake_when_free(port);
 }
 
 void TaskGraph::run() {

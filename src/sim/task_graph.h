@@ -19,7 +19,7 @@ inline constexpr int32_t kNoPort = -1;
 
 class TaskGraph {
  public:
-  explicit TaskGraph(int32_t ports) : port_free_(ports, 0.0), parked_(ports) {}
+  explicit TaskGraph(int32_t ports) : port_free_(ports, 0.0), woken_(ports, -1.0), parked_(ports) {}
 
   TaskId add(double duration_s, const std::vector<int32_t>& ports = {});
   // `after` starts when `before` has ended. REQUIRES: both exist; -1 for `before` is no edge.
@@ -40,7 +40,8 @@ class TaskGraph {
     int32_t pending = 0;
   };
 
-  // Something that happens at a time: a port becomes free, a task becomes ready.
+  // Something that happens at a time: a port that tasks wait for becomes free, a task becomes
+  // ready.
   struct Event {
     double at_s = 0;
     bool is_ready = false;
@@ -57,6 +58,7 @@ class TaskGraph {
   int32_t busy_port(const Task& task, double at_s) const;
   bool try_start(TaskId id, double at_s);
   void wake(int32_t port, double at_s);
+  void wake_when_free(int32_t port);
 
   std::vector<Task> tasks_;
   std::vector<int32_t> ports_;                    // of the tasks, in their order
@@ -64,6 +66,7 @@ class TaskGraph {
   std::vector<int32_t> first_;                    // [task]: of its successors in next_
   std::vector<TaskId> next_;
   std::vector<double> port_free_;
+  std::vector<double> woken_;                                // [port]: time of the last event of it
   std::vector<Earliest<std::pair<double, TaskId>>> parked_;  // [port]: by the time they were ready
   Earliest<Event> events_;
   std::vector<TaskId> settled_;  // without ports, not finished yet

@@ -39,7 +39,7 @@ Result<WholeProposal> propose_whole(const PlanArguments& arguments, const Planni
   // The search above it has found a better plan without any of it.
   if (planning.found.verdict->step_s < out.found.best.verdict.step_s)
     out.found.best = {planning.found.plan, *planning.found.verdict};
-  out.bound_s = 1e-6 * static_cast<double>(whole_bound_us(planning.space, options.parts.staleness));
+  out.bound_s = 1e-6 * static_cast<double>(whole_bound_us(planning.space, options.parts));
   return out;
 }
 
