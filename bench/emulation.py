@@ -115,7 +115,7 @@ LARGE = {
 }
 
 # Settings of docs/ablation.md, with the plan that a short search of everything finds. Only where --only names them.
-SEARCHED = ["plan", "--whole", "--max-units", "2"]
+SEARCHED = ["plan", "--max-units", "2"]
 
 
 def point(algorithm, size, mean, longest):

@@ -10,7 +10,7 @@ trap 'rm -rf "$WORK"' EXIT
 SHORT=${SHORT:-10} FACTOR=${FACTOR:-60} THREADS=${THREADS:-2} MOST=${MOST:-1000000}
 CASES=${CASES:-"llama2-7b 1,llama2-7b 4,llama2-7b 16,llama2-13b 4,llama2-13b 16,codellama-34b 4,codellama-34b 16,llama2-70b 8,llama2-70b 16"}
 
-plan() { "$BRAID" plan "$WORK/c.yaml" --threads "$THREADS" --json "$@"; }
+plan() { "$BRAID" plan "$WORK/c.yaml" --threads "$THREADS" --layouts-only --json "$@"; }
 
 echo "| actor and critic | GPUs | ${SHORT} s: evaluator s | units | wall s | long: evaluator s | units | difference % | bound s | simulated step s |"
 echo "|---|---|---|---|---|---|---|---|---|---|"

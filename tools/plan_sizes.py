@@ -74,7 +74,7 @@ def row(braid, args, model, nodes, factor):
     keys = [f"model.size={model}", f"cluster.nodes={nodes}"]
     if args.ppo:
         keys += ["algorithm.name=ppo", f"critic.size={model}", f"reward=[{{type: model, size: {model}}}]"]
-    code, out, err = ran([braid, "plan", args.run, *keys, "--max-units", "1", "--json"])
+    code, out, err = ran([braid, "plan", args.run, *keys, "--max-units", "1", "--layouts-only", "--json"])
     devices = 8 * nodes
     if code == 2:
         return f"| {model} | {devices} | does not fit | | | | | |"

@@ -30,11 +30,6 @@ namespace {
 
 constexpr int kNextBest = 3;
 
-// No plan takes less than what is left of the step without it.
-double gap(const Found& found) {
-  return std::max(0.0, 1 - static_cast<double>(found.lower_bound_us) / 1e6 / found.verdict->step_s);
-}
-
 // Where four of five measured steps lay, of engines that the fit has seen or not; none for devices
 // whose own times were measured, or that the fit has no steps of.
 std::optional<std::pair<double, double>> step_interval(const Planning& planning) {
@@ -44,7 +39,7 @@ std::optional<std::pair<double, double>> step_interval(const Planning& planning)
       planning.calibration, generates(planning.problem.graph) ? "rl_step" : "train_step",
       engine_is_known(planning.calibration, planning.problem.train_engine));
   if (!half) return std::nullopt;
-  const double step_s = planning.found.verdict->step_s;
+  const double step_s = planning.proposed.verdict.step_s;
   return std::pair(step_s * std::exp(-*half), step_s * std::exp(*half));
 }
 
@@ -67,21 +62,21 @@ struct Given {
 Result<std::optional<Given>> judge_given(const Planning& planning) {
   if (!planning.given) return std::optional<Given>();
   BRAID_ASSIGN(const Verdict verdict, planning.judge(*planning.given));
-  const double best_s = planning.found.verdict->step_s;
+  const double best_s = planning.proposed.verdict.step_s;
   return std::optional<Given>(
       Given{verdict, verdict.fits && nothing_to_gain(verdict.step_s, best_s)});
 }
 
 std::string given_text(const Planning& planning, const Given& given) {
   const Verdict& v = given.verdict;
-  const double best_s = planning.found.verdict->step_s;
+  const double best_s = planning.proposed.verdict.step_s;
   std::string out = cat("configuration  step ", step_text(v.step_s), ", peak ",
                         format_bytes(v.peak_bytes), v.fits ? "" : cat(" (", v.reason, ")"), "\n");
   if (given.nothing_to_gain)
     return out + "nothing to gain: the configuration is within 3 % of the best plan\n";
   if (v.fits)
     out += cat("gain           ", format_double(std::round(100 * v.step_s / best_s) / 100), " x\n");
-  for (const std::string& line : diff(*planning.given, planning.found.plan))
+  for (const std::string& line : diff(*planning.given, planning.proposed.plan))
     out += cat("  ", line, "\n");
   return out;
 }
@@ -103,13 +98,13 @@ std::string interval_text(const Planning& planning) {
 // Of the device with the least left.
 double spare_bytes(const Verdict& verdict) { return verdict.capacity_bytes - verdict.peak_bytes; }
 
-std::string memory_text(const Found& found, double margin_percent) {
-  const Verdict& v = *found.verdict;
+std::string memory_text(const Planning& planning, double margin_percent) {
+  const Verdict& v = planning.proposed.verdict;
   const double spare = spare_bytes(v) / v.capacity_bytes;
   std::string out =
       cat("peak memory    ", format_bytes(v.peak_bytes), " of ", format_bytes(v.capacity_bytes),
           ", ", format_bytes(spare_bytes(v)), " (", percent_text(spare), " %) to spare\n");
-  if (found.margin <= 0 && margin_percent > 0)
+  if (planning.found.margin <= 0 && margin_percent > 0)
     out += cat("               no plan was found that leaves ", format_double(margin_percent),
                " % free; predictions of memory are this uncertain\n");
   return out;
@@ -127,23 +122,21 @@ std::string faster_text(const Found& found) {
 }
 
 Status executable(const Planning& planning) {
-  return check_executable(planning.found.plan, planning.problem.graph);
+  return check_executable(planning.proposed.plan, planning.problem.graph);
 }
 
 void print_text(const Planning& planning, const PlanArguments& arguments) {
-  const Found& found = planning.found;
-  const Verdict& v = *found.verdict;
-  std::cout << plan_table(planning.problem, found.plan, planning.detailed) << "host           "
-            << step_text(host_s(planning))
+  const Verdict& v = planning.proposed.verdict;
+  const bool with_parts = planning.whole && planning.whole->wins();
+  std::cout << plan_table(planning.problem, planning.proposed.plan, planning.detailed)
+            << "host           " << step_text(host_s(planning))
             << ", at the begin of the step: data, rewards, logging\nstep           "
             << step_text(v.step_s) << " (calls overlap: they do not add up to it), devices busy "
             << std::lround(100 * v.utilisation) << " %\n"
-            << interval_text(planning) << memory_text(found, arguments.margin_percent)
-            << "lower bound    " << step_text(static_cast<double>(found.lower_bound_us) / 1e6)
-            << " (gap " << percent_text(gap(found)) << " %" << (found.proven ? ", proven" : "")
-            << ")\nsearched       " << found.units << " units, " << found.evaluations << " plans, "
-            << found.judged.size() << " simulated, in " << format_seconds(planning.seconds) << "\n"
-            << faster_text(found);
+            << interval_text(planning) << memory_text(planning, arguments.margin_percent)
+            << "lower bound    " << bound_text(planning) << "\n"
+            << searched_text(planning, arguments) << parts_text(planning)
+            << (with_parts ? "" : faster_text(planning.found));
   for (const std::string& note : planning.notes) std::cout << "note: " << note << "\n";
   for (const std::string& note : key_notes(planning.keys)) std::cout << "note: " << note << "\n";
   if (const Status trains = executable(planning); !trains.ok())
@@ -174,7 +167,8 @@ OrderedJson keys_json(const PlannedKeys& keys) {
 
 OrderedJson result_json(const Planning& planning, const PlanArguments& arguments) {
   const Found& found = planning.found;
-  const Verdict& v = *found.verdict;
+  const Verdict& v = planning.proposed.verdict;
+  const ExecutionPlan& plan = planning.proposed.plan;
   OrderedJson json;
   json["version"] = kOutputVersion;
   json["step_s"] = v.step_s;
@@ -187,9 +181,9 @@ OrderedJson result_json(const Planning& planning, const PlanArguments& arguments
   json["margin"] = found.margin;
   json["utilisation"] = v.utilisation;
   json["evaluator_s"] = static_cast<double>(found.cost.time_us) / 1e6;
-  json["lower_bound_s"] = static_cast<double>(found.lower_bound_us) / 1e6;
-  json["gap"] = gap(found);
-  json["proven"] = found.proven;
+  json["lower_bound_s"] = bound_s(planning);
+  json["gap"] = std::max(0.0, 1 - bound_s(planning) / v.step_s);
+  json["proven"] = found.proven && !(planning.whole && planning.whole->wins());
   json["evaluations"] = found.evaluations;
   json["bounds"] = found.bounds;
   json["judged"] = found.judged.size();
@@ -197,26 +191,27 @@ OrderedJson result_json(const Planning& planning, const PlanArguments& arguments
   json["seed"] = arguments.seed;
   json["seconds"] = planning.seconds;
   for (size_t c = 0; c < planning.space.calls.size(); ++c) {
-    json["calls"][found.plan.calls[c].call] = v.call_s[c];
-    json["begins"][found.plan.calls[c].call] = planning.detailed.begin_s[c];
+    json["calls"][plan.calls[c].call] = v.call_s[c];
+    json["begins"][plan.calls[c].call] = planning.detailed.begin_s[c];
   }
   json["host_s"] = host_s(planning);
   json["notes"] = planning.notes;
   json["keys"] = keys_json(planning.keys);
-  json["plan"] = plan_json(found.plan);
+  json["plan"] = plan_json(plan);
   const Status trains = executable(planning);
   json["executable"] = trains.ok();
   if (!trains.ok()) json["not_executable"] = trains.message();
   if (found.faster)
     json["faster"] = {{"step_s", found.faster->verdict.step_s},
                       {"plan", plan_json(found.faster->plan)}};
+  if (planning.whole) json["whole"] = whole_json(planning);
   json["log"] = log_json(found);
   return json;
 }
 
 std::vector<CompareRow> compare(const Planning& planning) {
   std::vector<CompareRow> rows = {
-      {"braid", "this search", planning.found.plan, planning.found.verdict, {}}};
+      {"braid", "this search", planning.proposed.plan, planning.proposed.verdict, {}}};
   if (planning.given) {
     CompareRow row{"configuration", "as configured", planning.given, {}, {}};
     const auto verdict = planning.judge(*planning.given);
@@ -231,11 +226,11 @@ std::vector<CompareRow> compare(const Planning& planning) {
 
 std::string what_if_text(const Planning& before, const Planning& after,
                          const std::vector<std::string>& changes) {
-  const double was_s = before.found.verdict->step_s, is_s = after.found.verdict->step_s;
+  const double was_s = before.proposed.verdict.step_s, is_s = after.proposed.verdict.step_s;
   std::string out =
       cat("what if ", join(changes, ", "), ": step ", step_text(was_s), " -> ", step_text(is_s),
           " (", is_s < was_s ? "" : "+", percent_text(is_s / was_s - 1), " %)\n");
-  for (const std::string& line : diff(before.found.plan, after.found.plan))
+  for (const std::string& line : diff(before.proposed.plan, after.proposed.plan))
     out += cat("  ", line, "\n");
   return out;
 }
@@ -244,8 +239,8 @@ OrderedJson what_if_json(const Planning& before, const Planning& after,
                          const PlanArguments& arguments) {
   OrderedJson json = result_json(after, arguments);
   json["changes"] = arguments.what_if;
-  json["ratio"] = after.found.verdict->step_s / before.found.verdict->step_s;
-  json["diff"] = diff(before.found.plan, after.found.plan);
+  json["ratio"] = after.proposed.verdict.step_s / before.proposed.verdict.step_s;
+  json["diff"] = diff(before.proposed.plan, after.proposed.plan);
   return json;
 }
 
@@ -259,7 +254,6 @@ struct Extras {
   std::optional<Result<MigrationProposal>> migration;
   std::optional<Result<PredictedGain>> predicted;
   std::optional<EarlyUpdateGain> early_update;
-  std::optional<WholeProposal> whole;
   std::optional<Planning> what_if;
   std::optional<Export> exported;
 };
@@ -271,7 +265,7 @@ void print_json(const Planning& planning, const PlanArguments& arguments, const 
                      {"peak_gib", extras.given->verdict.peak_bytes / kGib},
                      {"fits", extras.given->verdict.fits},
                      {"nothing_to_gain", extras.given->nothing_to_gain},
-                     {"diff", diff(*planning.given, planning.found.plan)}};
+                     {"diff", diff(*planning.given, planning.proposed.plan)}};
   if (arguments.compare) json["compare"] = compare_json(planning.problem, extras.rows);
   if (arguments.explain) json["explain"] = explain_json(extras.explanations);
   if (extras.fusion) json["fusion"] = fusion_json(*extras.fusion);
@@ -280,7 +274,6 @@ void print_json(const Planning& planning, const PlanArguments& arguments, const 
   if (extras.predicted) json["predicted_lengths"] = predicted_json(*extras.predicted);
   if (extras.early_update)
     json["training_beside_scoring"] = early_update_json(*extras.early_update);
-  if (extras.whole) json["whole"] = whole_json(planning, *extras.whole);
   if (extras.exported)
     json["export"] = {{"framework", arguments.export_to},
                       {"text", extras.exported->text},
@@ -290,17 +283,23 @@ void print_json(const Planning& planning, const PlanArguments& arguments, const 
   std::cout << json.dump() << "\n";
 }
 
+// Which plan the lines below are about, where it is not the proposed one.
+std::string explained_text(const Planning& planning) {
+  if (!planning.whole || !planning.whole->wins()) return "";
+  return cat("of the plan without ", parts_text(planning.proposed.plan), ":\n");
+}
+
 void print_extras(const Planning& planning, const PlanArguments& arguments, const Extras& extras) {
   print_text(planning, arguments);
   if (extras.given) std::cout << given_text(planning, *extras.given);
   if (arguments.compare) std::cout << "\n" << compare_text(planning.problem, extras.rows);
-  if (arguments.explain) std::cout << "\n" << explain_text(extras.explanations);
+  if (arguments.explain)
+    std::cout << "\n" << explained_text(planning) << explain_text(extras.explanations);
   if (extras.fusion) std::cout << fusion_text(*extras.fusion, planning.found.plan);
   if (extras.migration) std::cout << migration_text(*extras.migration);
   if (extras.predicted) std::cout << predicted_text(*extras.predicted);
   if (extras.early_update) std::cout << early_update_text(*extras.early_update);
   if (extras.ahead) std::cout << ahead_text(*extras.ahead);
-  if (extras.whole) std::cout << whole_text(planning, *extras.whole);
   if (extras.what_if)
     std::cout << "\n" << what_if_text(planning, *extras.what_if, arguments.what_if);
 }
@@ -338,6 +337,10 @@ Status fuse_training(const PlanArguments& arguments, const Planning& planning, E
 // What rollouts ahead of training would bring, where plan.staleness allows them.
 Status look_ahead(const PlanArguments& arguments, const Planning& planning, Extras& extras) {
   if (planning.staleness == 0) return ok_status();
+  if (planning.whole && planning.whole->found.ahead) {
+    extras.ahead = planning.whole->found.ahead;
+    return ok_status();
+  }
   AheadOptions options;
   options.staleness = planning.staleness;
   options.space.margin = planning.found.margin;
@@ -379,9 +382,6 @@ Status run_plan(const PlanArguments& arguments) {
   }
   BRAID_TRY(fuse_training(arguments, planning, extras));
   BRAID_TRY(look_ahead(arguments, planning, extras));
-  if (arguments.whole) {
-    BRAID_ASSIGN(extras.whole, propose_whole(arguments, planning));
-  }
   if (arguments.explain && generates(planning.problem.graph)) {
     extras.migration =
         propose_migration(planning.found.plan, planning.problem, planning.calibration);
@@ -399,10 +399,9 @@ Status run_plan(const PlanArguments& arguments) {
     BRAID_ASSIGN(extras.exported,
                  export_config(arguments.export_to, planning.problem, planning.found.plan));
   }
-  const WholeProposal* const whole = extras.whole ? &*extras.whole : nullptr;
   if (!arguments.out.empty())
-    BRAID_TRY(write_file_atomic(
-        arguments.out, plan_to_yaml(proposed_plan(planning, whole), &planning.problem.cluster)));
+    BRAID_TRY(write_file_atomic(arguments.out,
+                                plan_to_yaml(planning.proposed.plan, &planning.problem.cluster)));
   if (arguments.json) {
     print_json(planning, arguments, extras);
   } else if (extras.exported) {
@@ -445,10 +444,11 @@ void define_options(CLI::App& app, const std::shared_ptr<PlanArguments>& argumen
   app.add_flag("--explain", arguments->explain,
                "per call: what limits it and the next best alternatives; what fused training "
                "and a hand-over of generation would gain");
-  app.add_flag("--whole", arguments->whole,
-               "search everything that a plan may say: fused updates, a hand-over of generation, "
-               "rollouts ahead where plan.staleness allows them; several times as long. --out "
-               "writes that plan where it saves 1 % of a step or more");
+  app.add_flag("--whole,!--layouts-only", arguments->whole,
+               "search everything that a plan may say (the default): fused updates, a hand-over of "
+               "generation, predicted lengths, rollouts ahead where plan.staleness allows them, "
+               "which are proposed where they save 1 % of a step; or devices, layouts and offload "
+               "alone, which is quicker");
   app.add_flag("--keep", arguments->keep,
                "keep what placement and parallel of the configuration fix");
   app.add_option("--what-if", arguments->what_if,

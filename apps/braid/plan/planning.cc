@@ -8,6 +8,7 @@
 #include "base/text.h"
 #include "braid/config_inputs.h"
 #include "braid/plan/calibration_input.h"
+#include "braid/plan/whole.h"
 #include "cluster/kind_order.h"
 #include "foreign/foreign.h"
 #include "host/file.h"
@@ -22,6 +23,7 @@ constexpr int kMostDevices = 1024;   // that the search for a smallest cluster l
 constexpr int64_t kQuickUnits = 16;  // of its searches
 constexpr int64_t kQuickJudged = 3;
 constexpr int kFirstUnits = 4;           // of a search whose first one finds no plan
+constexpr double kShareOfLayouts = 0.5;  // of the time limit, where parts are searched too
 constexpr double kMostJudging = 0.6;     // of the time limit
 constexpr double kPlansOfPolish = 60;    // judged, as a rule
 constexpr double kSlowerTogether = 1.3;  // judging on several threads that share memory
@@ -50,7 +52,7 @@ Status check_combination(const PlanArguments& arguments) {
       {"--compare", arguments.compare},
       {"--explain", arguments.explain},
       {"--keep", arguments.keep},
-      {"--whole", arguments.whole},
+      {"--layouts-only", !arguments.whole},
       {"--export", !arguments.export_to.empty()},
       {"--fused-out", !arguments.fused_out.empty()},
   };
@@ -67,10 +69,14 @@ struct Needs {
   int64_t judged = SearchOptions().judged;
 };
 
+// Of the search without parts.
+double layouts_limit_s(const PlanArguments& arguments, const PlanningProblem& problem) {
+  return arguments.limits.limit_s() * (searches_parts(arguments, problem) ? kShareOfLayouts : 1);
+}
+
 // Stops the search when what is left of the time limit is needed for judging.
-SearchOptions search_options(const PlanArguments& arguments, const Stopwatch& watch,
+SearchOptions search_options(const PlanArguments& arguments, const Stopwatch& watch, double limit_s,
                              const Needs& needs) {
-  const double limit_s = arguments.limits.limit_s();
   SearchOptions options;
   options.seed = arguments.seed;
   options.judged = needs.judged;
@@ -144,8 +150,9 @@ Status with_smallest_cluster(const Status& status, const Planning& planning, boo
 
 // From one descent, and from the time that judging its plan takes: fewer plans are judged where the
 // time limit is short for that. A number of units leaves their number alone.
-Needs needs_of_search(const PlanArguments& arguments, Planning& planning, const Stopwatch& watch) {
-  SearchOptions options = search_options(arguments, watch, {});
+Needs needs_of_search(const PlanArguments& arguments, Planning& planning, const Stopwatch& watch,
+                      double limit_s) {
+  SearchOptions options = search_options(arguments, watch, limit_s, {});
   options.units.max_units = 1;
   const auto first = search_plans(planning.space, options);
   if (!first.ok()) return {};
@@ -155,10 +162,30 @@ Needs needs_of_search(const PlanArguments& arguments, Planning& planning, const 
   Needs needs;
   needs.least_units = 1;
   if (!arguments.limits.counts_units())
-    needs.judged = static_cast<int64_t>(std::clamp(
-        kMostJudging * arguments.limits.limit_s() / one_s, 1.0, static_cast<double>(needs.judged)));
+    needs.judged = static_cast<int64_t>(
+        std::clamp(kMostJudging * limit_s / one_s, 1.0, static_cast<double>(needs.judged)));
   needs.judging_s = one_s * (kPlansOfPolish + static_cast<double>(needs.judged));
   return needs;
+}
+
+// A plan without parts that the search for parts found, where it is faster than those before: in
+// place of the proposed one, or behind it where that is simpler.
+Status take_faster(const JudgedPlan& plain, double simpler, Planning& planning) {
+  Found& found = planning.found;
+  const Verdict& fastest = found.faster ? found.faster->verdict : *found.verdict;
+  if (plain.verdict.step_s >= fastest.step_s) return ok_status();
+  if (found.verdict->step_s <= (1 + simpler) * plain.verdict.step_s) {
+    found.faster = plain;
+  } else {
+    found.plan = plain.plan;
+    found.verdict = plain.verdict;
+    found.faster.reset();
+    BRAID_ASSIGN(found.choice, include_plan(planning.space, found.plan));
+    found.cost = evaluate(planning.space, assignment_of(planning.space, found.choice));
+  }
+  found.proven = static_cast<double>(found.lower_bound_us) >=
+                 kProvenShare * static_cast<double>(to_us(found.verdict->step_s));
+  return ok_status();
 }
 
 Status search_plan(const PlanArguments& arguments, Planning& planning) {
@@ -170,12 +197,20 @@ Status search_plan(const PlanArguments& arguments, Planning& planning) {
     BRAID_ASSIGN(options, keeping(planning.constraints, std::move(options)));
   }
   BRAID_ASSIGN(planning.space, make_plan_space(planning.problem, *planning.pricer, options));
-  const Needs needs = needs_of_search(arguments, planning, watch);
-  BRAID_ASSIGN(planning.found, search_plans(planning.space, search_options(arguments, watch, needs),
-                                            planning.judge));
-  BRAID_ASSIGN(planning.detailed, simulate_plan_in_detail(planning.found.plan, planning.problem,
-                                                          planning.calibration));
+  const double limit_s = layouts_limit_s(arguments, planning.problem);
+  const Needs needs = needs_of_search(arguments, planning, watch, limit_s);
+  BRAID_ASSIGN(planning.found,
+               search_plans(planning.space, search_options(arguments, watch, limit_s, needs),
+                            planning.judge));
   planning.seconds = watch.elapsed_s();
+  if (searches_parts(arguments, planning.problem)) {
+    BRAID_ASSIGN(planning.whole, propose_whole(arguments, planning, watch));
+    BRAID_TRY(take_faster(planning.whole->found.plain, arguments.simpler_percent / 100, planning));
+  }
+  planning.proposed = {planning.found.plan, *planning.found.verdict};
+  if (planning.whole && planning.whole->wins()) planning.proposed = planning.whole->found.best;
+  BRAID_ASSIGN(planning.detailed, simulate_plan_in_detail(planning.proposed.plan, planning.problem,
+                                                          planning.calibration));
   return ok_status();
 }
 

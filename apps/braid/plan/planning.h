@@ -10,6 +10,7 @@
 #include "plan/make_problem.h"
 #include "plan/planned_keys.h"
 #include "search/simulate.h"
+#include "search/whole.h"
 
 namespace braid {
 
@@ -23,9 +24,20 @@ struct PlanArguments {
   uint64_t seed = 1;
   double margin_percent = 5;   // of every device's memory that stays free
   double simpler_percent = 2;  // that a simpler plan may take longer
-  bool json = false, compare = false, explain = false, keep = false, whole = false;
+  bool json = false, compare = false, explain = false, keep = false;
+  bool whole = true;       // else devices, layouts and residency alone
   ImportArguments import;  // of another framework's configuration
   std::string export_to;   // framework
+};
+
+// What the search for parts of a plan beside devices, layouts and residency found.
+struct WholeProposal {
+  WholeFound found;
+  double without_s = 0;  // step of the fastest plan without parts, of all searches
+  double bound_s = 0;    // no plan with any of them takes less
+  double seconds = 0;    // that the search took
+
+  bool wins() const { return found.best.verdict.step_s < (1 - kLeastGainOfParts) * without_s; }
 };
 
 // A problem with everything that its search needs. Spaces and judges point into it: it stays where
@@ -40,10 +52,12 @@ struct Planning {
   std::optional<CallPricer> pricer;
   PlanSpace space;
   Judge judge;
-  Found found;
-  DetailedVerdict detailed;  // of the plan that was found
-  int64_t staleness = 0;     // that a proposal beside it may have
-  double seconds = 0;
+  Found found;                         // without parts
+  std::optional<WholeProposal> whole;  // with them; none: not searched
+  JudgedPlan proposed;                 // the better of both
+  DetailedVerdict detailed;            // of that
+  int64_t staleness = 0;               // that a plan may have
+  double seconds = 0;                  // that the search without parts took
 };
 
 // Errors: numbers out of range, unknown frameworks, options that do not go together.

@@ -4,6 +4,7 @@
 #include <cmath>
 #include <utility>
 
+#include "base/contains.h"
 #include "base/text.h"
 #include "base/units.h"
 #include "braid/plan/diff.h"
@@ -14,13 +15,55 @@
 namespace braid {
 namespace {
 
+// Of each search for plans with parts: their judges are slow, and few units find nearly all.
+constexpr int64_t kMostUnits = 2;
+constexpr int64_t kJudged = 6;
+
 double percent_less(double seconds, double than_s) {
   return std::round(1000 * (1 - seconds / than_s)) / 10;
 }
 
+double without_parts_s(const Planning& planning) {
+  return static_cast<double>(planning.found.lower_bound_us) / 1e6;
+}
+
+bool proposes_parts(const Planning& planning) { return planning.whole && planning.whole->wins(); }
+
+// In the order in which they are searched.
+std::vector<std::string> parts_of(const Planning& planning) {
+  std::vector<std::string> out = {"fused updates", "a hand-over", "predicted lengths"};
+  if (planning.staleness > 0) out.push_back("rollouts ahead");
+  return out;
+}
+
+std::string not_searched(const Planning& planning, const PlanArguments& arguments) {
+  if (!has_parts(planning.problem.graph)) return "";
+  if (!planning.whole)
+    return cat(join(parts_of(planning), ", "), " (",
+               arguments.whole ? "--export has no keys for them" : "--layouts-only", ")");
+  std::vector<std::string> out;
+  if (const auto& skipped = planning.whole->found.skipped; !skipped.empty())
+    out.push_back(cat(join(skipped, ", "), " (--time-limit: no time was left)"));
+  if (planning.staleness == 0 && generates(planning.problem.graph))
+    out.push_back("rollouts ahead (plan.staleness is 0)");
+  return join(out, "; ");
+}
+
+std::string bound_and_gap(double bound_s, double step_s, bool proven) {
+  const double gap = std::round(1e4 * std::max(0.0, 1 - bound_s / step_s)) / 100;
+  return cat(fixed_text(bound_s, 3), " s (gap ", format_double(gap), " %", proven ? ", proven" : "",
+             ")");
+}
+
 }  // namespace
 
-Result<WholeProposal> propose_whole(const PlanArguments& arguments, const Planning& planning) {
+bool searches_parts(const PlanArguments& arguments, const PlanningProblem& problem) {
+  return arguments.whole && arguments.export_to.empty() && has_parts(problem.graph);
+}
+
+Result<WholeProposal> propose_whole(const PlanArguments& arguments, const Planning& planning,
+                                    const Stopwatch& watch) {
+  const double begin_s = watch.elapsed_s(), limit_s = arguments.limits.limit_s();
   WholeOptions options;
   options.space.margin = planning.found.margin;
   if (arguments.keep) {
@@ -28,53 +71,89 @@ Result<WholeProposal> propose_whole(const PlanArguments& arguments, const Planni
   }
   options.search.seed = arguments.seed;
   options.search.margin = planning.found.margin;
-  options.search.units = unit_options(arguments.limits, Stopwatch(), HUGE_VAL);
-  options.search.units.max_units = std::max<int64_t>(1, planning.found.units);
+  options.search.judged = kJudged;
+  options.search.polish = false;
+  options.search.polish = false;
+  options.search.units = unit_options(arguments.limits, watch, limit_s, 1);
+  options.search.units.max_units = std::clamp<int64_t>(planning.found.units, 1, kMostUnits);
+  if (!arguments.limits.counts_units())
+    options.search.late = [watch, limit_s](double) { return watch.elapsed_s() >= limit_s; };
   options.parts.staleness = planning.staleness;
   options.judge = planning.judge;
+  options.found = planning.found;
   WholeProposal out;
   BRAID_ASSIGN(out.found,
                search_whole(planning.problem, *planning.pricer, planning.calibration, options));
   out.without_s = std::min(planning.found.verdict->step_s, out.found.plain.verdict.step_s);
-  // The search above it has found a better plan without any of it.
-  if (planning.found.verdict->step_s < out.found.best.verdict.step_s)
-    out.found.best = {planning.found.plan, *planning.found.verdict};
   out.bound_s = 1e-6 * static_cast<double>(whole_bound_us(planning.space, options.parts));
+  out.seconds = watch.elapsed_s() - begin_s;
   return out;
 }
 
-const ExecutionPlan& proposed_plan(const Planning& planning, const WholeProposal* whole) {
-  return whole != nullptr && whole->wins() ? whole->found.best.plan : planning.found.plan;
+std::string searched_text(const Planning& planning, const PlanArguments& arguments) {
+  const Found& found = planning.found;
+  std::string out =
+      cat("searched       ", found.units, " units, ", found.evaluations, " plans, ",
+          found.judged.size(), " simulated, in ", format_seconds(planning.seconds), "\n");
+  if (planning.whole) {
+    std::vector<std::string> parts = parts_of(planning);
+    std::erase_if(parts, [&](const std::string& part) {
+      return contains(planning.whole->found.skipped, part);
+    });
+    if (!parts.empty())
+      out += cat("               then ", join(parts, ", "), ", in ",
+                 format_seconds(planning.whole->seconds), "\n");
+  }
+  if (const std::string left = not_searched(planning, arguments); !left.empty())
+    out += cat("not searched   ", left, "\n");
+  return out;
 }
 
-std::string whole_text(const Planning& planning, const WholeProposal& whole) {
+std::string bound_text(const Planning& planning) {
+  const double step_s = planning.proposed.verdict.step_s;
+  if (!planning.whole)
+    return bound_and_gap(without_parts_s(planning), step_s, planning.found.proven);
+  const char* parts = planning.staleness > 0 ? "fusions and rollouts ahead" : "fusions";
+  if (!proposes_parts(planning))
+    return cat(bound_and_gap(without_parts_s(planning), step_s, planning.found.proven), "; with ",
+               parts, " ", fixed_text(planning.whole->bound_s, 3), " s");
+  return cat(bound_and_gap(planning.whole->bound_s, step_s, false), "; without ", parts, " ",
+             fixed_text(without_parts_s(planning), 3), " s");
+}
+
+double bound_s(const Planning& planning) {
+  return proposes_parts(planning) ? planning.whole->bound_s : without_parts_s(planning);
+}
+
+std::string parts_text(const Planning& planning) {
+  if (!planning.whole) return "";
+  const WholeProposal& whole = *planning.whole;
   const JudgedPlan& best = whole.found.best;
   const std::string parts = parts_text(best.plan);
   if (!whole.wins())
-    return cat("whole search   nothing that a plan may say beside layouts saves 1 % of a step (",
+    return cat("parts          none saves 1 % of a step",
                parts.empty()
-                   ? "none of it saves anything"
-                   : cat("the best: ", format_seconds(best.verdict.step_s), " with ", parts),
-               "; ", whole.found.tried, " plans were simulated)\n");
-  std::string out =
-      cat("whole search   ", format_seconds(best.verdict.step_s), " a step (",
-          format_double(percent_less(best.verdict.step_s, whole.without_s)), " % less) with ",
-          parts, ", peak memory ", format_bytes(best.verdict.peak_bytes),
-          "\n               no plan takes less than ", format_seconds(whole.bound_s), " (gap ",
-          format_double(percent_less(whole.bound_s, best.verdict.step_s)), " %)\n");
-  for (const std::string& line : diff(planning.found.plan, best.plan)) out += cat("  ", line, "\n");
-  if (const Status trains = check_executable(best.plan, planning.problem.graph); !trains.ok())
-    out += cat("  train: ", trains.message(), "\n");
+                   ? ""
+                   : cat(" (the best: ", format_seconds(best.verdict.step_s), " with ", parts, ")"),
+               "\n");
+  std::string out = cat("parts          ", parts, ": ",
+                        format_double(percent_less(best.verdict.step_s, whole.without_s)),
+                        " % less than ", format_seconds(whole.without_s), " without");
+  const std::vector<std::string> lines = diff(planning.found.plan, best.plan);
+  out += lines.empty() ? "\n" : ", by a plan that differs:\n";
+  for (const std::string& line : lines) out += cat("  ", line, "\n");
   return out;
 }
 
-OrderedJson whole_json(const Planning& planning, const WholeProposal& whole) {
+OrderedJson whole_json(const Planning& planning) {
+  const WholeProposal& whole = *planning.whole;
   const JudgedPlan& best = whole.found.best;
   const Status trains = check_executable(best.plan, planning.problem.graph);
   OrderedJson out = {{"step_s", best.verdict.step_s},  {"without_s", whole.without_s},
                      {"lower_bound_s", whole.bound_s}, {"pays", whole.wins()},
                      {"parts", parts_text(best.plan)}, {"peak_gib", best.verdict.peak_bytes / kGib},
                      {"tried", whole.found.tried},     {"executable", trains.ok()},
+                     {"skipped", whole.found.skipped}, {"seconds", whole.seconds},
                      {"plan", plan_json(best.plan)}};
   if (!trains.ok()) out["not_executable"] = trains.message();
   return out;

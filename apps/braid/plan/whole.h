@@ -1,32 +1,30 @@
-// `braid plan --whole`: the search over everything that a plan may say (search/whole.h), beside the
-// plan that has neither fusion nor staleness. Values; one thread calls it.
+// What `braid plan` searches beside devices, layouts and residency (search/whole.h): fused updates,
+// a hand-over, predicted lengths, rollouts ahead. Values; one thread calls it.
 #pragma once
 
 #include <string>
 
 #include "base/json.h"
 #include "braid/plan/planning.h"
-#include "search/whole.h"
 
 namespace braid {
 
-// What the whole search found, and whether it is worth proposing.
-struct WholeProposal {
-  WholeFound found;
-  double without_s = 0;  // step of the fastest plan without fusion and staleness, of both searches
-  double bound_s = 0;    // no plan with any of it takes less
+// Whether arguments and graph leave more to search than devices, layouts and residency.
+bool searches_parts(const PlanArguments& arguments, const PlanningProblem& problem);
 
-  bool wins() const { return found.best.verdict.step_s < (1 - kLeastGainOfParts) * without_s; }
-};
+// REQUIRES: `planning` has its plan without parts, searched since `watch` began. Each of the
+// searches takes as many units as that one did, a few at most, and keeps to its margin, to
+// `--keep`, to plan.staleness and to the time limit. Errors: those of search_whole().
+Result<WholeProposal> propose_whole(const PlanArguments& arguments, const Planning& planning,
+                                    const Stopwatch& watch);
 
-// REQUIRES: `planning` has its plan. Each of the searches takes as many units as that plan did, and
-// keeps to its margin, to `--keep` and to plan.staleness. Errors: those of search_whole().
-Result<WholeProposal> propose_whole(const PlanArguments& arguments, const Planning& planning);
-
-// The plan to write: the whole search's where it wins, else the one without.
-const ExecutionPlan& proposed_plan(const Planning& planning, const WholeProposal* whole);
-
-std::string whole_text(const Planning& planning, const WholeProposal& whole);
-OrderedJson whole_json(const Planning& planning, const WholeProposal& whole);
+// Lines that say what was searched and what not, and what parts of the plan save.
+std::string searched_text(const Planning& planning, const PlanArguments& arguments);
+std::string parts_text(const Planning& planning);
+// "24.343 s (gap 0.52 %)", of the plan that is proposed, and the bound of the others.
+std::string bound_text(const Planning& planning);
+// No plan takes less, of those without parts where the proposed one has none.
+double bound_s(const Planning& planning);
+OrderedJson whole_json(const Planning& planning);
 
 }  // namespace braid

@@ -33,9 +33,9 @@ std::string config() {
   return path;
 }
 
-// A plan after few units, so that a test takes no time.
+// A plan after few units and without parts, so that a test takes no time.
 CommandOutcome plan(const std::string& arguments, int units = 4) {
-  return run_braid(cat("plan ", config(), " --max-units ", units, " ", arguments));
+  return run_braid(cat("plan ", config(), " --layouts-only --max-units ", units, " ", arguments));
 }
 
 Json plan_json_of(const std::string& arguments, int units = 4) {
@@ -164,24 +164,63 @@ TEST(PlanCommand, ExplainsEveryCall) {
   EXPECT_THAT(plan("--explain").output, AllOf(HasSubstr("limited by"), HasSubstr("next best")));
 }
 
-TEST(PlanCommand, TheWholeSearchProposesWhatPlansMaySayBesideLayouts) {
+TEST(PlanCommand, ProposesWhatPlansMaySayBesideLayouts) {
   const std::string out = temporary("whole_plan.yaml");
-  const auto whole_of = [&out](const std::string& more) {
+  const auto found_with = [&out](const std::string& more) {
     const CommandOutcome ran = run_braid(cat("plan ", kSource, "examples/plans/ppo_7b_8gpu.yaml",
-                                             " --max-units 1 --json --whole --out ", out, more));
+                                             " --max-units 1 --json --out ", out, more));
     EXPECT_EQ(ran.exit_code, 0) << ran.output;
-    return ran.exit_code == 0 ? Json::parse(ran.output)["whole"] : Json();
+    return ran.exit_code == 0 ? Json::parse(ran.output) : Json();
   };
-  const Json ahead = whole_of(" plan.staleness=1");
+  const Json found = found_with(" plan.staleness=1"), ahead = found["whole"];
   EXPECT_TRUE(ahead["pays"].get<bool>());
   EXPECT_LT(ahead["step_s"].get<double>(), 0.99 * ahead["without_s"].get<double>());
   EXPECT_GE(ahead["step_s"].get<double>(), ahead["lower_bound_s"].get<double>());
   EXPECT_EQ(ahead["parts"], "rollouts 1 step ahead");
+  EXPECT_EQ(found["step_s"], ahead["step_s"]);
+  EXPECT_EQ(found["plan"]["staleness"], 1);
+  EXPECT_GE(found["step_s"], found["lower_bound_s"]);
   EXPECT_THAT(read_text(out), HasSubstr("staleness: 1"));
   // What is not allowed is not proposed.
-  const Json synchronous = whole_of("");
-  EXPECT_LE(synchronous["step_s"].get<double>(), synchronous["without_s"].get<double>());
+  const Json synchronous = found_with("");
+  EXPECT_LE(synchronous["whole"]["step_s"].get<double>(),
+            synchronous["whole"]["without_s"].get<double>());
+  EXPECT_GE(synchronous["step_s"], synchronous["lower_bound_s"]);
   EXPECT_THAT(read_text(out), Not(HasSubstr("staleness: 1")));
+}
+
+TEST(PlanCommand, SaysWhatWasSearchedAndWhatNot) {
+  const std::string whole = cat("plan ", config(), " --max-units 1 ");
+  EXPECT_THAT(
+      run_braid(whole).output,
+      AllOf(HasSubstr("\n               then fused updates, a hand-over, predicted lengths, in "),
+            HasSubstr("\nnot searched   rollouts ahead (plan.staleness is 0)\n"),
+            HasSubstr("\nparts          "), HasSubstr("; with fusions ")));
+  EXPECT_THAT(plan("", 1).output,
+              AllOf(HasSubstr("\nnot searched   fused updates, a hand-over, predicted lengths"),
+                    HasSubstr("(--layouts-only)\n"), Not(HasSubstr("\nparts  "))));
+  EXPECT_THAT(plan("algorithm.name=sft", 1).output, Not(HasSubstr("not searched")));
+  EXPECT_FALSE(plan_json_of("", 1).contains("whole"));
+  // No time is left for them.
+  EXPECT_THAT(run_braid(cat("plan ", config(), " --time-limit 1e-9")).output,
+              HasSubstr("not searched   fused updates, a hand-over, predicted lengths "
+                        "(--time-limit: no time was left)"));
+}
+
+// The result of the whole search too is a function of the problem, the seed and the units.
+TEST(PlanCommand, PartsAreThoseOfAnyThreads) {
+  const auto result = [](const std::string& threads) {
+    const CommandOutcome ran =
+        run_braid(cat("plan ", config(), " --max-units 2 --json --threads ", threads));
+    Json found = Json::parse(ran.output);
+    found.erase("seconds");
+    found["whole"].erase("seconds");
+    for (Json& entry : found["log"]) entry.erase("seconds");
+    return found;
+  };
+  const Json one = result("1");
+  EXPECT_EQ(one, result("1"));
+  EXPECT_EQ(one, result("3"));
 }
 
 TEST(PlanCommand, WhatIfPlansAgain) {
@@ -394,7 +433,7 @@ void expect_refused(const std::vector<Refused>& cases) {
 }
 
 std::string with(const std::string& arguments) {
-  return cat("plan ", config(), " --max-units 2 ", arguments);
+  return cat("plan ", config(), " --layouts-only --max-units 2 ", arguments);
 }
 
 // The number of nodes in "holds it: 3 nodes of 8 x a100-80g".
