@@ -24,6 +24,7 @@ constexpr int64_t kQuickUnits = 16;  // of its searches
 constexpr int64_t kQuickJudged = 3;
 constexpr int kFirstUnits = 4;           // of a search whose first one finds no plan
 constexpr double kShareOfLayouts = 0.5;  // of the time limit, where parts are searched too
+constexpr double kQuickSpace = 0.1;  // of it, for the options: else the parts wait for what is left
 constexpr double kMostJudging = 0.6;     // of the time limit
 constexpr double kPlansOfPolish = 60;    // judged, as a rule
 constexpr double kSlowerTogether = 1.3;  // judging on several threads that share memory
@@ -69,9 +70,12 @@ struct Needs {
   int64_t judged = SearchOptions().judged;
 };
 
-// Of the search without parts.
-double layouts_limit_s(const PlanArguments& arguments, const PlanningProblem& problem) {
-  return arguments.limits.limit_s() * (searches_parts(arguments, problem) ? kShareOfLayouts : 1);
+// Of the search without parts, of which the options have been priced in `spent_s`.
+double layouts_limit_s(const PlanArguments& arguments, const PlanningProblem& problem,
+                       double spent_s) {
+  const double limit_s = arguments.limits.limit_s();
+  const bool shares = searches_parts(arguments, problem) && spent_s < kQuickSpace * limit_s;
+  return limit_s * (shares ? kShareOfLayouts : 1);
 }
 
 // Stops the search when what is left of the time limit is needed for judging.
@@ -197,7 +201,7 @@ Status search_plan(const PlanArguments& arguments, Planning& planning) {
     BRAID_ASSIGN(options, keeping(planning.constraints, std::move(options)));
   }
   BRAID_ASSIGN(planning.space, make_plan_space(planning.problem, *planning.pricer, options));
-  const double limit_s = layouts_limit_s(arguments, planning.problem);
+  const double limit_s = layouts_limit_s(arguments, planning.problem, watch.elapsed_s());
   const Needs needs = needs_of_search(arguments, planning, watch, limit_s);
   BRAID_ASSIGN(planning.found,
                search_plans(planning.space, search_options(arguments, watch, limit_s, needs),

@@ -128,6 +128,7 @@ double bound_s(const Planning& planning) {
 std::string parts_text(const Planning& planning) {
   if (!planning.whole) return "";
   const WholeProposal& whole = *planning.whole;
+  if (whole.found.skipped.size() == parts_of(planning).size()) return "";
   const JudgedPlan& best = whole.found.best;
   const std::string parts = parts_text(best.plan);
   if (!whole.wins())
