@@ -60,16 +60,16 @@ TEST(EarlyUpdate, BeginsBeforeAllIsScored) {
   ASSERT_TRUE(program.early_update.is_on());
   EXPECT_EQ(program.graph.calls[program.early_update.update.value].name, "update_actor");
   ASSERT_EQ(program.early_update.scorers.size(), 1u);
-  EXPECT_THAT(
-      parts_in_order(program, 0),
-      ElementsAre("share generate", "share reward", "exchange early", "share advantages",
-                  "exchange late", "exchange part 3", "exchange part 4", "update_actor early",
-                  "update_actor late", "update_actor part 3", "update_actor part 4"));
-  EXPECT_THAT(
-      parts_in_order(program, 3),
-      ElementsAre("share generate", "ref_logprob early", "share reward", "exchange early",
-                  "share advantages", "ref_logprob late", "exchange late", "ref_logprob part 3",
-                  "exchange part 3", "ref_logprob part 4", "exchange part 4"));
+  EXPECT_THAT(parts_in_order(program, 0),
+              ElementsAre("share fetch", "share generate", "share reward", "exchange early",
+                          "share advantages", "exchange late", "exchange part 3", "exchange part 4",
+                          "update_actor early", "update_actor late", "update_actor part 3",
+                          "update_actor part 4"));
+  EXPECT_THAT(parts_in_order(program, 3),
+              ElementsAre("share fetch", "share generate", "ref_logprob early", "share reward",
+                          "exchange early", "share advantages", "ref_logprob late", "exchange late",
+                          "ref_logprob part 3", "exchange part 3", "ref_logprob part 4",
+                          "exchange part 4"));
   EXPECT_THAT(program_text(program), HasSubstr("until minibatches_done, part 3 samples"));
   const PlanningProblem problem = early_problem("grpo");
   ExecutionPlan plan = early_plan(problem);

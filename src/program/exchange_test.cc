@@ -106,9 +106,9 @@ TEST(ComputedByReaders, WhatAllKnowIsComputedWhereItIsRead) {
   EXPECT_EQ(from_advantages(program), 0);
   EXPECT_TRUE(verify(program).ok());
   EXPECT_NE(plan_hash(program, ""), plan_hash(apart, ""));
-  options.normalize_advantages = "batch";
+  options.normalize_advantages = "batch";  // all know the rewards that it divides by
   note_groups_alone(options, &problem.graph);
-  EXPECT_EQ(compile(plan, problem)->ranks, apart.ranks);
+  EXPECT_TRUE(compile(plan, problem)->ranks == program.ranks);
 }
 
 // Who reads how long prompts are waits for all to have said it.
