@@ -34,7 +34,10 @@ Result<Metrics> parse_metrics(const Json& json) {
   Metrics out;
   for (const auto& [name, values] : json.items()) {
     if (!values.is_array() || values.size() != 5)
-      return invalid_input(cat("metric '", name, "' is not five numbers"));
+      return invalid_input(cat(
+          "metric '", name,
+          "' is not five numbers: the checkpoint was made within a step, by another version; go "
+          "on from one that was made between steps (checkpoint.resume=FOLDER)"));
     Metric& metric = out[name];
     double* const parts[] = {&metric.sum, &metric.count, &metric.min, &metric.max, &metric.squares};
     for (size_t i = 0; i < 5; ++i) {
