@@ -276,7 +276,7 @@ TEST(Communicator, TwelveRanksMeetOverWiresInAsFewRequests) {
       Membership self;
       self.global_rank = rank, self.world_size = self.local_size = kRanks;
       self.master_port = (*store)->port(), self.store_exists = true, self.attempt = "few";
-      const auto world = World::join(self, {.join_s = 60, .notice_s = 60});
+      const auto world = World::join(self, {.join_s = 60, .notice_s = 60, .deadline_s = 60});
       ASSERT_TRUE(world.ok()) << world.status().message();
       ASSERT_TRUE((*(*world)->everyone())->barrier("all have come").ok());
       EXPECT_GT((*world)->wired_to(), 0);

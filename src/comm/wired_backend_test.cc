@@ -348,6 +348,33 @@ TEST(WiredBackend, WithoutFilesATransferEndsAndSaysWhy) {
   EXPECT_THAT(late.message(), ContainsRegex(cat("rank 0 cannot be heard: ", kFilesText)));
 }
 
+// A table that is full as soon as all have connected who want to: nobody waits for a file.
+TEST(WiredBackend, AFullTableIsNoReasonNotToWaitForWhoHasNotCome) {
+  WiredRanks ranks(3, 60, 0.2);
+  AllFilesTaken taken;
+  taken.let_one_go(), taken.let_one_go();  // for the two sides of one connection
+  const WireHandle come = ranks.wires(1).receive({0, 7, 1}, at::zeros({3}));
+  (void)ranks.wires(0).send({1, 7, 1}, uneven(0, 3));
+  EXPECT_EQ(ranks.wires(1).wait(come, deadline_in(60)).message(), "");
+  const WireHandle later = ranks.wires(1).receive({2, 7, 1}, at::zeros({3}));
+  const Status waits = ranks.wires(1).wait(later, deadline_in(1));
+  EXPECT_EQ(waits.code(), Code::kDeadline) << waits.message();
+}
+
+TEST(WiredBackend, WiresThatLackAFileAreNotOpened) {
+  const auto store = Store::serve_local("files");
+  ASSERT_TRUE(store.ok());
+  AllFilesTaken taken;
+  for (int files = 0; files < 3; ++files) {  // for the listener, and the two that watch
+    const Status refused = Wires::open(**store, Membership()).status();
+    EXPECT_EQ(refused.code(), Code::kUnavailable);
+    EXPECT_THAT(refused.message(),
+                ContainsRegex(cat("cannot listen for other ranks.*", kFilesText)));
+    taken.let_one_go();
+  }
+  EXPECT_EQ(Wires::open(**store, Membership()).status().message(), "");
+}
+
 TEST(WiredBackend, WhoIsNotOfTheJobIsNotHeard) {
   WiredRanks ranks(9);
   const auto place = ranks.store().look({"wire/0"});

@@ -35,8 +35,14 @@ Result<std::unique_ptr<Wires>> Wires::open(Store& store, const Membership& membe
   BRAID_ASSIGN(Listener listener, listen_on(host, 0, "cannot listen for other ranks", [](int) {
                  return std::string("; GLOO_SOCKET_IFNAME chooses another interface");
                }));
+  FileHandle poll(::epoll_create1(EPOLL_CLOEXEC));
+  FileHandle wake(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
+  if (!poll.is_open() || !wake.is_open())
+    return Status{Code::kUnavailable,
+                  cat("cannot listen for other ranks: ", socket_error_text(errno))};
   BRAID_TRY(store.set(address_key(membership.global_rank), cat(host, " ", listener.port)));
-  std::unique_ptr<Wires> out(new Wires(std::move(listener), membership, files_s));
+  std::unique_ptr<Wires> out(new Wires(
+      {std::move(listener.socket), std::move(poll), std::move(wake)}, membership, files_s));
   out->begin();
   return out;
 }
@@ -48,13 +54,13 @@ Status Wires::meet(Store& store) {
   return ok_status();
 }
 
-Wires::Wires(Listener listener, const Membership& membership, double files_s)
+Wires::Wires(Files files, const Membership& membership, double files_s)
     : membership_(membership),
       job_(name_hash(cat(membership.master_port, " ", membership.attempt))),
       files_s_(files_s),
-      listener_(std::move(listener.socket)),
-      poll_(::epoll_create1(EPOLL_CLOEXEC)),
-      wake_(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)) {}
+      listener_(std::move(files.listener)),
+      poll_(std::move(files.poll)),
+      wake_(std::move(files.wake)) {}
 
 void Wires::begin() {
   prepare_socket(listener_.get());

@@ -83,7 +83,10 @@ class Wires {
   struct Frame;
   struct Early;
   struct Outgoing;
-  Wires(Listener listener, const Membership& membership, double files_s);
+  struct Files {
+    FileHandle listener, poll, wake;
+  };
+  Wires(Files files, const Membership& membership, double files_s);
 
   void begin();
   void run();

@@ -2,6 +2,7 @@
 #include <fcntl.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
+#include <poll.h>
 #include <sys/epoll.h>
 #include <sys/socket.h>
 #include <sys/uio.h>
@@ -21,6 +22,15 @@ namespace {
 
 constexpr size_t kBytesOfATurn = 4 << 20;  // of one connection before the others
 constexpr int kLookAgain_ms = 100;         // for a free file
+
+bool lacks_room(int error) {
+  return error == EMFILE || error == ENFILE || error == ENOBUFS || error == ENOMEM;
+}
+
+bool somebody_waits(int listener) {
+  pollfd look{listener, POLLIN, 0};
+  return ::poll(&look, 1, 0) > 0;
+}
 
 }  // namespace
 
@@ -214,7 +224,11 @@ void Wires::run() {
 void Wires::accept_all() {
   while (true) {
     FileHandle socket(::accept4(listener_.get(), nullptr, nullptr, SOCK_CLOEXEC));
-    if (!socket.is_open()) return note_room(errno);
+    if (!socket.is_open()) {
+      const int error = errno;
+      // The system asks for a free file before it looks whether anybody has come.
+      return note_room(lacks_room(error) && !somebody_waits(listener_.get()) ? EAGAIN : error);
+    }
     prepare_socket(socket.get());
     add(std::move(socket), -1);
   }
@@ -223,7 +237,7 @@ void Wires::accept_all() {
 // Whoever has connected waits in the system while there is no room for another file. The listener
 // is ready all that time, so it is not watched: the thread looks again once in a while.
 void Wires::note_room(int error) {
-  const bool full = error == EMFILE || error == ENFILE || error == ENOBUFS || error == ENOMEM;
+  const bool full = lacks_room(error);
   if (full && full_until_) {
     if (std::chrono::steady_clock::now() > *full_until_) fail_unheard(socket_error_text(error));
     return;

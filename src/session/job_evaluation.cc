@@ -42,7 +42,10 @@ Status add_generated(const std::string& text, std::vector<Generated>* out) {
 Result<EvalReport> JobEvaluation::run() {
   const RankModels::Everything here(step_.models);
   BRAID_ASSIGN(const std::vector<Generated> drawn, responses());
-  if (step_.rank() != 0 && !scored_by_calls()) return EvalReport();
+  if (!scored_by_calls()) {
+    step_.talk.part();  // what fails from here on is the first rank's alone
+    if (step_.rank() != 0) return EvalReport();
+  }
   BRAID_ASSIGN(const std::vector<RewardSample> samples, evaluator_->samples(drawn));
   BRAID_ASSIGN(const Scores found, scores(samples));
   step_.talk.part();
