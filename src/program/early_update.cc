@@ -55,12 +55,12 @@ std::string why_not(const Program& program, CallId scorer, CallId update) {
 }
 
 // The infer calls that read what data and the generation of their samples, if any, give.
-std::vector<CallId> scoring_calls(const Program& program) {
-  const CallKind gives = generates(program.graph) ? CallKind::kGenerate : CallKind::kFetch;
+std::vector<CallId> scoring_calls(const Graph& graph) {
+  const CallKind gives = generates(graph) ? CallKind::kGenerate : CallKind::kFetch;
   std::set<int32_t> found;
-  for (int32_t i = 0; i < std::ssize(program.graph.calls); ++i) {
-    if (program.graph.calls[i].kind != gives) continue;
-    for (const CallId call : reading_given(program.graph, CallId{i})) found.insert(call.value);
+  for (int32_t i = 0; i < std::ssize(graph.calls); ++i) {
+    if (graph.calls[i].kind != gives) continue;
+    for (const CallId call : reading_given(graph, CallId{i})) found.insert(call.value);
   }
   std::vector<CallId> out;
   for (const int32_t call : found) out.push_back(CallId{call});
@@ -68,6 +68,12 @@ std::vector<CallId> scoring_calls(const Program& program) {
 }
 
 }  // namespace
+
+bool may_score_beside_update(const Graph& graph) {
+  const std::vector<CallId> scorers = scoring_calls(graph);
+  return std::any_of(scorers.begin(), scorers.end(),
+                     [&](CallId call) { return only_reader(graph, call).update.has_value(); });
+}
 
 bool scores_beside(const Program& program, CallId call) {
   return program.early_update.is_on() && contains(program.early_update.scorers, call);
@@ -78,11 +84,14 @@ Result<EarlyUpdate> early_update(const Program& program, int64_t minibatches, in
   out.minibatches = minibatches;
   out.parts = (all + minibatches - 1) / minibatches;
   if (out.parts < 2 || out.parts > kMostParts)
-    return invalid_input(cat("fusion.train_beside_scoring: ", minibatches, " of ", all,
-                             " mini-batches (train.minibatches) at a time are ", out.parts,
-                             " parts, which must be 2 to ", kMostParts));
+    return invalid_input(cat(
+        "fusion.train_beside_scoring: ", minibatches, " of ", all,
+        " mini-batches (train.minibatches) at a time are ", out.parts,
+        " parts, which must be 2 to ", kMostParts, "; set it to ",
+        out.parts > kMostParts ? cat("at least ", (all + kMostParts - 1) / kMostParts, ", or to 0")
+                               : std::string("0")));
   std::string reasons;
-  for (const CallId call : scoring_calls(program)) {
+  for (const CallId call : scoring_calls(program.graph)) {
     const OnlyReader reader = only_reader(program.graph, call);
     std::string why = reader.update ? why_not(program, call, *reader.update) : reader.why;
     if (why.empty() && out.update.value >= 0 && out.update != *reader.update)

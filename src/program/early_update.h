@@ -22,6 +22,9 @@ namespace braid::inline program {
 // it alone reads. The error names the key and, of each call that scores, why not.
 Result<EarlyUpdate> early_update(const Program& program, int64_t minibatches, int64_t all);
 
+// Whether a call of the graph could score beside an update, on devices of its own.
+bool may_score_beside_update(const Graph& graph);
+
 // Whether a call is such an update, or scores beside one.
 inline bool begins_early(const Program& program, CallId call) {
   return program.early_update.is_on() && program.early_update.update == call;

@@ -70,7 +70,7 @@ TEST(EarlyUpdate, BeginsBeforeAllIsScored) {
                           "exchange early", "share advantages", "ref_logprob late", "exchange late",
                           "ref_logprob part 3", "exchange part 3", "ref_logprob part 4",
                           "exchange part 4"));
-  EXPECT_THAT(program_text(program), HasSubstr("until minibatches_done, part 3 samples"));
+  EXPECT_THAT(program_text(program), HasSubstr("until minibatches_done, part 3 of 4"));
   const PlanningProblem problem = early_problem("grpo");
   ExecutionPlan plan = early_plan(problem);
   plan.fusion.train_beside_scoring = 0;

@@ -64,12 +64,19 @@ void write_parts(const Message& message, std::ostream& out) {
   }
 }
 
+// "early samples", or "part 3 of 4" of what an early update learns from.
+std::string part_text(const Program& program, SamplePart part) {
+  const EarlyUpdate& early = program.early_update;
+  return early.is_on() ? cat("part ", static_cast<int>(part), " of ", early.parts)
+                       : cat(part_name(part), " samples");
+}
+
 void write_exchange(const Program& program, const Exchange& exchange, std::ostream& out) {
   if (!exchange.shared())
     out << " for " << program.graph.calls[exchange.consumer.value].name << ":";
   for (const std::string& field : exchange.fields) out << " " << field;
   if (exchange.shared()) return;
-  if (exchange.part != SamplePart::kAll) out << " of " << part_name(exchange.part) << " samples";
+  if (exchange.part != SamplePart::kAll) out << " of " << part_text(program, exchange.part);
   out << " of " << program.graph.calls[exchange.producer.value].name << " among ranks";
   for (const DeviceId member : exchange.members) out << " " << member;
 }
@@ -137,8 +144,7 @@ void write_instruction(const Program& program, const Instruction& instruction, D
   if (names_call && call.steps_ahead > 0) out << " of step + " << call.steps_ahead;
   if (instruction.exit != ExitCondition::kNone)
     out << " until " << exit_condition_name(instruction.exit);
-  if (instruction.part != SamplePart::kAll)
-    out << ", " << part_name(instruction.part) << " samples";
+  if (instruction.part != SamplePart::kAll) out << ", " << part_text(program, instruction.part);
   write_detail(program, instruction, rank, out);
   if (!instruction.after.empty()) out << " after";
   for (const InstructionId before : instruction.after) out << " " << before;

@@ -2,7 +2,6 @@
 // (fusion.train_beside_scoring), by the simulator. Pure; thread-safe.
 #pragma once
 
-#include <optional>
 #include <string>
 
 #include "base/json.h"
@@ -16,12 +15,13 @@ struct EarlyUpdateGain {
 };
 
 // Of a plan whose updates wait, the number of mini-batches with which its step is fastest: 1, 2, 4
-// and so on are tried. Nothing where no call can score beside an update.
-std::optional<EarlyUpdateGain> early_update_gain(ExecutionPlan plan, const PlanningProblem& problem,
-                                                 const Calibration& calibration);
+// and so on are tried. Errors: those of simulate_plan() for the plan as it is, or, where none of
+// these numbers can be, for the last; what does not fit into memory is one.
+Result<EarlyUpdateGain> early_update_gain(ExecutionPlan plan, const PlanningProblem& problem,
+                                          const Calibration& calibration);
 
-// One line: what it gains, or that it is not worth it.
-std::string early_update_text(const EarlyUpdateGain& gain);
-OrderedJson early_update_json(const EarlyUpdateGain& gain);
+// One line: what it gains, that it is not worth it, or why it cannot be.
+std::string early_update_text(const Result<EarlyUpdateGain>& gain);
+OrderedJson early_update_json(const Result<EarlyUpdateGain>& gain);
 
 }  // namespace braid::inline search

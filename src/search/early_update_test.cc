@@ -24,12 +24,15 @@ TEST(EarlyUpdateGain, IsThatOfTheFastestNumberOfMinibatches) {
                                                      .prompt_tokens = 512,
                                                      .response_tokens = 512});
   ExecutionPlan together = uniform_plan(problem, 4, 1, 1);
-  EXPECT_FALSE(early_update_gain(together, problem, committed_calibration()));
+  EXPECT_EQ(early_update_text(early_update_gain(together, problem, committed_calibration())),
+            "training beside scoring: not possible: no call can score samples beside an update: "
+            "old_logprob shares devices with update_actor; ref_logprob shares devices with "
+            "update_actor\n");
   ExecutionPlan apart = uniform_plan(problem, 2, 1, 1);
   for (CallPlan& call : apart.calls)
     call.mesh = *contiguous_mesh(problem.cluster, call.call == "update_actor" ? 0 : 2, 2);
   const auto gain = early_update_gain(apart, problem, committed_calibration());
-  ASSERT_TRUE(gain);
+  ASSERT_TRUE(gain.ok()) << gain.status().message();
   EXPECT_LT(gain->early_s, gain->whole_s);
   std::map<int64_t, double> steps;
   for (const int64_t first : {1, 2}) {
@@ -40,8 +43,14 @@ TEST(EarlyUpdateGain, IsThatOfTheFastestNumberOfMinibatches) {
   }
   EXPECT_EQ(steps.at(gain->minibatches), gain->early_s);
   EXPECT_EQ(std::min(steps.at(1), steps.at(2)), gain->early_s);
-  EXPECT_THAT(early_update_text(*gain), HasSubstr("fusion: {train_beside_scoring: "));
-  EXPECT_THAT(early_update_text({1, 9.99, 10}), HasSubstr("not worth it: the step takes 9.990 s"));
+  EXPECT_THAT(early_update_text(gain), HasSubstr("fusion: {train_beside_scoring: "));
+  PlanningProblem many = problem;
+  many.workload.prompts = 128, many.workload.minibatches = 256;
+  apart.fusion.train_beside_scoring = 2;
+  EXPECT_THAT(simulate_plan(apart, many, committed_calibration(), {}).status().message(),
+              HasSubstr("are 128 parts, which must be 2 to 100; set it to at least 3, or to 0"));
+  EXPECT_THAT(early_update_text(EarlyUpdateGain{1, 9.99, 10}),
+              HasSubstr("not worth it: the step takes 9.990 s"));
 }
 
 }  // namespace

@@ -93,7 +93,7 @@ class FusionSearch {
   // None: the plan is not legal, not allowed, does not fit, or the judge refuses it by its input.
   Result<std::optional<Verdict>> verdict_on(const ExecutionPlan& plan, const Judge& judge) {
     std::optional<Verdict> none;
-    if (!validate(plan, problem_).ok()) return none;
+    if ((options_.stop && options_.stop()) || !validate(plan, problem_).ok()) return none;
     for (const CallPlan& call : plan.calls)
       if (options_.allowed && !options_.allowed(call)) return none;
     ++proposal_.judged;

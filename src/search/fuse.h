@@ -24,6 +24,7 @@ struct FusionOptions {
   // units find nearly all of what there is to find.
   int64_t units = Fusion().units, trial_units = 2;
   size_t fused = 4;  // plans with other pipelines that are fused, the fastest without
+  std::function<bool()> stop = {};  // asked before each judgement; true: with what there is
 };
 
 struct FusionProposal {
@@ -37,7 +38,7 @@ struct FusionProposal {
 // stage first.
 ExecutionPlan facing_updates(ExecutionPlan plan, const Graph& graph);
 
-// The same for everybody: (problem, plan, judge, options) decide, not the time. Nothing where the
+// The same for everybody where nothing stops it: (problem, plan, judge, options). Nothing where the
 // graph has not two training calls. REQUIRES: the plan is valid and step_s is the judge's for it.
 // Errors: those of the judge that are not about one plan alone.
 Result<std::optional<FusionProposal>> propose_fusion(const PlanningProblem& problem,

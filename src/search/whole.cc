@@ -20,6 +20,10 @@ constexpr int kUsualPart = 4;       // of the samples: a hand-over while plans a
 constexpr int kLeastPart = 64;      // and of eighths the first, halved down to this part
 constexpr double kHopeless = 1.03;  // of the step apart: updates are not fused with a hand-over too
 constexpr double kHopelessHanded = 1.1;  // of a step that is known: not improved further
+constexpr const char* kFusedUpdates = "fused updates";
+constexpr const char* kHandOver = "a hand-over";
+constexpr const char* kPredicted = "predicted lengths";
+constexpr const char* kAhead = "rollouts ahead";
 
 int64_t samples_of(const PlanningProblem& problem) {
   return problem.workload.prompts * problem.workload.samples_per_prompt;
@@ -50,16 +54,16 @@ class WholeSearch {
     out_.plain = *std::move(plain);
     BRAID_TRY(search_narrower());
     out_.fused_training = out_.plain;
-    if (options_.parts.fused_training && !late("fused updates"))
+    if (options_.parts.fused_training && !late(kFusedUpdates))
       BRAID_TRY(fuse_updates(JudgedPlan(out_.plain)).status());
     out_.fused = out_.fused_training;
-    if (options_.parts.hand_over && !late("a hand-over")) BRAID_TRY(hand_over());
+    if (options_.parts.hand_over && !late(kHandOver)) BRAID_TRY(hand_over());
     out_.predicted = out_.fused;
-    if (options_.parts.predicted_lengths && !late("predicted lengths"))
+    if (options_.parts.predicted_lengths && !late(kPredicted))
       for (const JudgedPlan* from : {&out_.fused, &out_.plain})
-        BRAID_TRY(predict_lengths(JudgedPlan(*from)));
+        if (!late()) BRAID_TRY(predict_lengths(JudgedPlan(*from)));
     out_.best = out_.predicted;
-    if (options_.parts.staleness > 0 && !late("rollouts ahead")) BRAID_TRY(look_ahead());
+    if (options_.parts.staleness > 0 && !late(kAhead)) BRAID_TRY(look_ahead());
     BRAID_TRY(compile(out_.best.plan, problem_).status());  // judges do not verify lists
     return std::move(out_);
   }
@@ -114,6 +118,7 @@ class WholeSearch {
     BRAID_TRY(edit_fusion(JudgedPlan(out_.plain)));
     BRAID_TRY(edit_fusion(JudgedPlan(out_.fused_training)));
     for (const SpaceOptions& space : {space_options, together(space_options)}) {
+      if (late()) break;
       SearchOptions search = plain_options();
       search.hands_over = true;
       BRAID_ASSIGN(std::optional<JudgedPlan> best, best_in(space, search, handed));
@@ -125,6 +130,11 @@ class WholeSearch {
 
   // A plan that was found with a hand-over and may be better with another one, or fused too.
   Status improve_handed(JudgedPlan found) {
+    if (late()) {
+      found.plan.fusion.migrate_below_samples = samples_of(problem_) / kUsualPart;  // as judged
+      keep_fused(std::move(found));
+      return ok_status();
+    }
     BRAID_ASSIGN(found.verdict, judge_(found.plan));  // as it is without one
     BRAID_TRY(edit_fusion(found));
     if (!options_.parts.fused_training || fusion_is_hopeless_) return ok_status();
@@ -188,6 +198,7 @@ class WholeSearch {
     FusionOptions fusion = options_.fusion;
     fusion.margin = out_.found.margin;
     fusion.allowed = options_.space.allowed;
+    fusion.stop = [this] { return late(); };
     const Judge evaluator = evaluator_judge(problem_, pricer_);
     fusion.apart = [&evaluator](const ExecutionPlan& plan) { return evaluator(with_runs(plan)); };
     BRAID_ASSIGN(auto proposal,
@@ -220,16 +231,20 @@ class WholeSearch {
       if (step_s >= last_s) break;
       last_s = step_s;
     }
-    if (at.verdict.step_s < out_.fused.verdict.step_s) out_.fused = std::move(at);
+    keep_fused(std::move(at));
     return ok_status();
   }
 
+  void keep_fused(JudgedPlan plan) {
+    if (plan.verdict.step_s < out_.fused.verdict.step_s) out_.fused = std::move(plan);
+  }
+
   // A step of the plan with a hand-over below so many samples, which the plan gets where that is
-  // faster; infinite where it cannot have one.
+  // faster; infinite where it cannot have one, or no time is left.
   Result<double> hand_over_s(int64_t below, JudgedPlan* at) {
     ExecutionPlan plan = at->plan;
     plan.fusion.migrate_below_samples = below;
-    if (below < 1 || !validate(plan, problem_).ok()) return HUGE_VAL;
+    if (below < 1 || late() || !validate(plan, problem_).ok()) return HUGE_VAL;
     Result<Verdict> verdict = judge_(plan);
     ++out_.tried;
     if (verdict.status().code() == Code::kInvalidInput) return HUGE_VAL;
@@ -250,21 +265,15 @@ class WholeSearch {
     if (verdict.status().code() == Code::kInvalidInput) return ok_status();
     BRAID_TRY(verdict.status());
     if (!accepts(*verdict) || verdict->step_s >= out_.predicted.verdict.step_s) return ok_status();
+    if (late(kPredicted)) return ok_status();
     BRAID_ASSIGN(const PredictedGain gain, predicted_gain(from.plan, problem_, calibration_));
     if (gain.pays()) out_.predicted = {std::move(plan), *verdict};
     return ok_status();
   }
 
   Status look_ahead() {
-    AheadOptions ahead;
-    ahead.staleness = options_.parts.staleness;
-    ahead.units = options_.ahead_units;
-    ahead.threads = options_.search.units.threads;
-    ahead.space = options_.space;
-    ahead.judged = options_.search.judged;
-    ahead.polish = options_.search.polish;
+    AheadOptions ahead = ahead_options(options_);
     ahead.judge = judge_;
-    ahead.stop = options_.search.units.stop;
     BRAID_ASSIGN(out_.ahead,
                  propose_ahead(problem_, pricer_, calibration_, out_.best.verdict.step_s, ahead));
     if (out_.ahead && out_.ahead->wins()) out_.best = *out_.ahead->ahead;
@@ -282,20 +291,46 @@ class WholeSearch {
 
 }  // namespace
 
-bool has_parts(const Graph& graph) {
+PlanParts parts_of(const Graph& graph, int64_t staleness) {
   const auto updates = std::count_if(graph.calls.begin(), graph.calls.end(), [](const Call& call) {
     return call.kind == CallKind::kTrainStep;
   });
-  return updates == 2 || generates(graph);
+  const bool draws = generates(graph);
+  return {updates == 2, draws, draws ? staleness : 0, draws};
+}
+
+bool has_parts(const Graph& graph) { return !part_names(parts_of(graph, 0)).empty(); }
+
+std::vector<std::string> part_names(const PlanParts& parts) {
+  std::vector<std::string> out;
+  if (parts.fused_training) out.emplace_back(kFusedUpdates);
+  if (parts.hand_over) out.emplace_back(kHandOver);
+  if (parts.predicted_lengths) out.emplace_back(kPredicted);
+  if (parts.staleness > 0) out.emplace_back(kAhead);
+  return out;
+}
+
+AheadOptions ahead_options(const WholeOptions& options) {
+  AheadOptions out;
+  out.staleness = options.parts.staleness;
+  out.units = options.ahead_units;
+  out.threads = options.search.units.threads;
+  out.space = options.space;
+  out.judged = options.search.judged;
+  out.polish = options.search.polish;
+  out.judge = options.judge;
+  out.stop = options.search.units.stop;
+  return out;
 }
 
 std::string parts_text(const ExecutionPlan& plan) {
   std::vector<std::string> out;
-  if (plan.fusion.train_schedules) out.push_back("fused updates");
+  if (plan.fusion.train_schedules) out.emplace_back(kFusedUpdates);
   if (plan.fusion.migrate_below_samples > 0)
     out.push_back(
         cat("a hand-over of generation below ", plan.fusion.migrate_below_samples, " samples"));
-  if (plan.fusion.predicted_lengths) out.push_back("predicted lengths");
+  if (plan.fusion.predicted_lengths) out.emplace_back(kPredicted);
+  if (plan.fusion.train_beside_scoring > 0) out.push_back("training beside scoring");
   if (plan.staleness > 0)
     out.push_back(
         cat("rollouts ", plan.staleness, plan.staleness == 1 ? " step" : " steps", " ahead"));
@@ -345,7 +380,7 @@ bool allows(const PlanParts& parts, const ExecutionPlan& plan) {
   return (parts.fused_training || !plan.fusion.train_schedules) &&
          (parts.hand_over || plan.fusion.migrate_below_samples == 0) &&
          (parts.predicted_lengths || !plan.fusion.predicted_lengths) &&
-         plan.staleness <= parts.staleness;
+         plan.fusion.train_beside_scoring == 0 && plan.staleness <= parts.staleness;
 }
 
 int64_t whole_bound_us(const PlanSpace& space, const PlanParts& parts) {

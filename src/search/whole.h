@@ -50,8 +50,15 @@ struct WholeFound {
 // Share of a step that parts have to save before a plan with them is proposed.
 constexpr double kLeastGainOfParts = 0.01;
 
-// Whether a plan of the graph could have any of these parts.
+// The parts that plans of a graph could have, with rollouts so far ahead at most.
+PlanParts parts_of(const Graph& graph, int64_t staleness);
 bool has_parts(const Graph& graph);
+
+// In the order in which they are searched, as in WholeFound::skipped: "fused updates".
+std::vector<std::string> part_names(const PlanParts& parts);
+
+// These options for rollouts ahead alone.
+AheadOptions ahead_options(const WholeOptions& options);
 
 // What a plan has beside devices, layouts and residency, in words: "fused updates and rollouts 1
 // step ahead"; "" for nothing.
@@ -63,7 +70,8 @@ std::string parts_text(const ExecutionPlan& plan);
 std::vector<ExecutionPlan> part_edits(const ExecutionPlan& plan, const PlanningProblem& problem,
                                       const PlanParts& parts);
 
-// Whether a plan has only parts that are allowed.
+// Whether a plan has only parts that are allowed. Training beside scoring is never: no search
+// chooses it.
 bool allows(const PlanParts& parts, const ExecutionPlan& plan);
 
 // No plan of the space takes less by the simulator, whichever of these parts it has. Calls that
@@ -75,7 +83,7 @@ int64_t whole_bound_us(const PlanSpace& space, const PlanParts& parts);
 
 // Errors: those of search_plans(), and those of the simulator that are not about one plan alone.
 // kInfeasible: no plan without fusion and staleness fits. Where search.late says that all of the
-// time has passed, the parts that follow are left out.
+// time has passed, the parts that follow are left out, and no more plans of a part are judged.
 Result<WholeFound> search_whole(const PlanningProblem& problem, const CallPricer& pricer,
                                 const Calibration& calibration, const WholeOptions& options);
 

@@ -1,6 +1,6 @@
 #include "search/whole.h"
 
-#include <gtest/gtest.h>
+#include <gmock/gmock.h>
 
 #include "plan/test_problem.h"
 #include "plan/validate.h"
@@ -10,6 +10,8 @@
 
 namespace braid::inline search {
 namespace {
+
+using testing::ElementsAre;
 
 PlanningProblem whole_problem(const std::string& algorithm) {
   return make_test_problem({.algorithm = algorithm,
@@ -102,6 +104,54 @@ TEST(WholeSearch, EditsOfFusionAreLegalAndChangeFusionAlone) {
   EXPECT_FALSE(allows({true, false, 0}, edits.back()));
   plan.staleness = 1;
   EXPECT_FALSE(allows({}, plan));
+  plan.staleness = 0;
+  EXPECT_TRUE(allows({}, plan));
+  plan.fusion.train_beside_scoring = 1;
+  EXPECT_FALSE(allows({}, plan));
+  EXPECT_EQ(parts_text(plan), "training beside scoring");
+}
+
+TEST(WholeSearch, PartsAreThoseOfTheGraph) {
+  const auto names = [](const char* algorithm) {
+    return part_names(parts_of(whole_problem(algorithm).graph, 1));
+  };
+  EXPECT_THAT(names("ppo"),
+              ElementsAre("fused updates", "a hand-over", "predicted lengths", "rollouts ahead"));
+  EXPECT_THAT(names("grpo"), ElementsAre("a hand-over", "predicted lengths", "rollouts ahead"));
+  EXPECT_THAT(names("dpo"), ElementsAre());
+}
+
+// Where no time is left, nothing of a part is judged.
+TEST(WholeSearch, LeavesOutWhatNoTimeIsLeftFor) {
+  const PlanningProblem problem = whole_problem("ppo");
+  const CallPricer pricer = *CallPricer::make(problem, committed_calibration());
+  WholeOptions options;
+  options.search.units.max_units = 1;
+  options.search.judged = 2;
+  options.search.late = [](double) { return true; };
+  options.parts.staleness = 1;
+  const auto found = search_whole(problem, pricer, committed_calibration(), options);
+  ASSERT_TRUE(found.ok()) << found.status().message();
+  EXPECT_EQ(found->skipped, part_names(options.parts));
+  EXPECT_EQ(found->tried, 0);
+  // Once a part has begun, too: the time passes with the first judgement of a fused plan.
+  for (const bool fused : {true, false}) {
+    bool passed = false;
+    const Judge asked = simulator_judge(problem, committed_calibration());
+    options.found = found->found;
+    options.parts = {fused, !fused, 0, false};
+    options.search.late = [&](double) { return passed; };
+    options.judge = [&](const ExecutionPlan& plan) {
+      EXPECT_FALSE(passed);
+      passed = passed || !(plan.fusion == Fusion());
+      return asked(plan);
+    };
+    options.search.units.threads = 1;
+    const auto begun = search_whole(problem, pricer, committed_calibration(), options);
+    ASSERT_TRUE(begun.ok()) << begun.status().message();
+    EXPECT_TRUE(passed);
+    EXPECT_TRUE(begun->skipped.empty());
+  }
 }
 
 TEST(WholeSearch, RolesRestWhereTheyMay) {

@@ -53,7 +53,7 @@ class JobEarlyUpdate : public JobRun {
   }
 };
 
-// The run with the early update goes on from a checkpoint halfway.
+// The run with the early update goes on from a checkpoint between two steps.
 TEST_F(JobEarlyUpdate, ChangesNoBit) {
   for (const LayoutCase& of : early_cases()) {
     if (of.full && !full_tier()) continue;

@@ -18,7 +18,6 @@
 #include "host/file.h"
 #include "plan/executable.h"
 #include "plan/plan_text.h"
-#include "search/ahead.h"
 #include "search/early_update.h"
 #include "search/fuse.h"
 #include "search/judge.h"
@@ -253,7 +252,7 @@ struct Extras {
   std::optional<AheadProposal> ahead;
   std::optional<Result<MigrationProposal>> migration;
   std::optional<Result<PredictedGain>> predicted;
-  std::optional<EarlyUpdateGain> early_update;
+  std::optional<Result<EarlyUpdateGain>> early_update;
   std::optional<Planning> what_if;
   std::optional<Export> exported;
 };
@@ -334,24 +333,6 @@ Status fuse_training(const PlanArguments& arguments, const Planning& planning, E
   return ok_status();
 }
 
-// What rollouts ahead of training would bring, where plan.staleness allows them.
-Status look_ahead(const PlanArguments& arguments, const Planning& planning, Extras& extras) {
-  if (planning.staleness == 0) return ok_status();
-  if (planning.whole && planning.whole->found.ahead) {
-    extras.ahead = planning.whole->found.ahead;
-    return ok_status();
-  }
-  AheadOptions options;
-  options.staleness = planning.staleness;
-  options.space.margin = planning.found.margin;
-  if (arguments.keep) {
-    BRAID_ASSIGN(options.space, keeping(planning.constraints, std::move(options.space)));
-  }
-  BRAID_ASSIGN(extras.ahead, propose_ahead(planning.problem, *planning.pricer, planning.calibration,
-                                           planning.found.verdict->step_s, options));
-  return ok_status();
-}
-
 // After everything else is written and printed: the search is not lost where no fused plan wins.
 Status write_fused(const PlanArguments& arguments, const Planning& planning, const Extras& extras) {
   if (arguments.fused_out.empty()) return ok_status();
@@ -381,7 +362,7 @@ Status run_plan(const PlanArguments& arguments) {
                          planning.calibration));
   }
   BRAID_TRY(fuse_training(arguments, planning, extras));
-  BRAID_TRY(look_ahead(arguments, planning, extras));
+  BRAID_ASSIGN(extras.ahead, rollouts_ahead(arguments, planning));
   if (arguments.explain && generates(planning.problem.graph)) {
     extras.migration =
         propose_migration(planning.found.plan, planning.problem, planning.calibration);
@@ -442,13 +423,14 @@ void define_options(CLI::App& app, const std::shared_ptr<PlanArguments>& argumen
   app.add_flag("--json", arguments->json, "print one JSON object");
   app.add_flag("--compare", arguments->compare, "price the plans of other systems beside ours");
   app.add_flag("--explain", arguments->explain,
-               "per call: what limits it and the next best alternatives; what fused training "
-               "and a hand-over of generation would gain");
-  app.add_flag("--whole,!--layouts-only", arguments->whole,
-               "search everything that a plan may say (the default): fused updates, a hand-over of "
-               "generation, predicted lengths, rollouts ahead where plan.staleness allows them, "
-               "which are proposed where they save 1 % of a step; or devices, layouts and offload "
-               "alone, which is quicker");
+               "per call: what limits it and the next best alternatives; what fused training, a "
+               "hand-over of generation, predicted lengths, training beside scoring, and rollouts "
+               "ahead where plan.staleness allows them, would gain");
+  app.add_flag_callback(
+      "--layouts-only", [arguments] { arguments->whole = false; },
+      "search devices, layouts and offload alone, which is quicker; else also fused updates, a "
+      "hand-over of generation, predicted lengths, and rollouts ahead where plan.staleness allows "
+      "them, which are proposed where they save 1 % of a step");
   app.add_flag("--keep", arguments->keep,
                "keep what placement and parallel of the configuration fix");
   app.add_option("--what-if", arguments->what_if,

@@ -194,6 +194,7 @@ Status take_faster(const JudgedPlan& plain, double simpler, Planning& planning) 
 
 Status search_plan(const PlanArguments& arguments, Planning& planning) {
   const Stopwatch watch;
+  planning.watch = watch;
   planning.judge = remembering(simulator_judge(planning.problem, planning.calibration));
   SpaceOptions options;
   options.margin = arguments.margin_percent / 100;

@@ -57,6 +57,7 @@ struct Planning {
   JudgedPlan proposed;                 // the better of both
   DetailedVerdict detailed;            // of that
   int64_t staleness = 0;               // that a plan may have
+  Stopwatch watch;                     // since the search began
   double seconds = 0;                  // that the search without parts took
 };
 

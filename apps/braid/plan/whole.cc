@@ -10,6 +10,7 @@
 #include "braid/plan/diff.h"
 #include "plan/executable.h"
 #include "plan/plan_text.h"
+#include "program/early_update.h"
 #include "search/judge.h"
 
 namespace braid {
@@ -29,23 +30,26 @@ double without_parts_s(const Planning& planning) {
 
 bool proposes_parts(const Planning& planning) { return planning.whole && planning.whole->wins(); }
 
-// In the order in which they are searched.
-std::vector<std::string> parts_of(const Planning& planning) {
-  std::vector<std::string> out = {"fused updates", "a hand-over", "predicted lengths"};
-  if (planning.staleness > 0) out.push_back("rollouts ahead");
-  return out;
+std::vector<std::string> searched_parts(const Planning& planning) {
+  return part_names(parts_of(planning.problem.graph, planning.staleness));
 }
 
 std::string not_searched(const Planning& planning, const PlanArguments& arguments) {
-  if (!has_parts(planning.problem.graph)) return "";
-  if (!planning.whole)
-    return cat(join(parts_of(planning), ", "), " (",
-               arguments.whole ? "--export has no keys for them" : "--layouts-only", ")");
+  const Graph& graph = planning.problem.graph;
   std::vector<std::string> out;
-  if (const auto& skipped = planning.whole->found.skipped; !skipped.empty())
-    out.push_back(cat(join(skipped, ", "), " (--time-limit: no time was left)"));
-  if (planning.staleness == 0 && generates(planning.problem.graph))
-    out.push_back("rollouts ahead (plan.staleness is 0)");
+  const auto leave_out = [&out](const std::vector<std::string>& parts, const std::string& why) {
+    if (!parts.empty()) out.push_back(cat(join(parts, ", "), " (", why, ")"));
+  };
+  std::vector<std::string> left =
+      planning.whole ? planning.whole->found.skipped : searched_parts(planning);
+  if (arguments.explain) std::erase(left, "rollouts ahead");  // rollouts_ahead() searches them
+  leave_out(left, planning.whole    ? "--time-limit: no time was left"
+                  : arguments.whole ? "--export has no keys for them"
+                                    : "--layouts-only");
+  if (planning.whole && planning.staleness == 0 && generates(graph))
+    leave_out({"rollouts ahead"}, "plan.staleness is 0");
+  if (may_score_beside_update(graph) && planning.problem.workload.minibatches > 1)
+    leave_out({"training beside scoring"}, "--explain prices it");
   return join(out, "; ");
 }
 
@@ -55,14 +59,9 @@ std::string bound_and_gap(double bound_s, double step_s, bool proven) {
              ")");
 }
 
-}  // namespace
-
-bool searches_parts(const PlanArguments& arguments, const PlanningProblem& problem) {
-  return arguments.whole && arguments.export_to.empty() && has_parts(problem.graph);
-}
-
-Result<WholeProposal> propose_whole(const PlanArguments& arguments, const Planning& planning,
-                                    const Stopwatch& watch) {
+// Of searches that have what is left of the time limit.
+Result<WholeOptions> whole_options(const PlanArguments& arguments, const Planning& planning,
+                                   const Stopwatch& watch) {
   const double begin_s = watch.elapsed_s(), limit_s = arguments.limits.limit_s();
   WholeOptions options;
   options.space.margin = planning.found.margin;
@@ -73,14 +72,28 @@ Result<WholeProposal> propose_whole(const PlanArguments& arguments, const Planni
   options.search.margin = planning.found.margin;
   options.search.judged = kJudged;
   options.search.polish = false;
-  options.search.polish = false;
   options.search.units = unit_options(arguments.limits, watch, limit_s, 1);
   options.search.units.max_units = std::clamp<int64_t>(planning.found.units, 1, kMostUnits);
-  if (!arguments.limits.counts_units())
-    options.search.late = [watch, limit_s](double) { return watch.elapsed_s() >= limit_s; };
-  options.parts.staleness = planning.staleness;
+  if (std::isfinite(limit_s))
+    options.search.late = [watch, begin_s, limit_s](double share) {
+      return watch.elapsed_s() >= begin_s + share * (limit_s - begin_s);
+    };
+  options.parts = parts_of(planning.problem.graph, planning.staleness);
   options.judge = planning.judge;
   options.found = planning.found;
+  return options;
+}
+
+}  // namespace
+
+bool searches_parts(const PlanArguments& arguments, const PlanningProblem& problem) {
+  return arguments.whole && arguments.export_to.empty() && has_parts(problem.graph);
+}
+
+Result<WholeProposal> propose_whole(const PlanArguments& arguments, const Planning& planning,
+                                    const Stopwatch& watch) {
+  const double begin_s = watch.elapsed_s();
+  BRAID_ASSIGN(const WholeOptions options, whole_options(arguments, planning, watch));
   WholeProposal out;
   BRAID_ASSIGN(out.found,
                search_whole(planning.problem, *planning.pricer, planning.calibration, options));
@@ -90,13 +103,22 @@ Result<WholeProposal> propose_whole(const PlanArguments& arguments, const Planni
   return out;
 }
 
+Result<std::optional<AheadProposal>> rollouts_ahead(const PlanArguments& arguments,
+                                                    const Planning& planning) {
+  if (planning.whole && planning.whole->found.ahead) return planning.whole->found.ahead;
+  if (planning.staleness == 0 || !arguments.explain) return std::optional<AheadProposal>();
+  BRAID_ASSIGN(const WholeOptions options, whole_options(arguments, planning, planning.watch));
+  return propose_ahead(planning.problem, *planning.pricer, planning.calibration,
+                       planning.found.verdict->step_s, ahead_options(options));
+}
+
 std::string searched_text(const Planning& planning, const PlanArguments& arguments) {
   const Found& found = planning.found;
   std::string out =
       cat("searched       ", found.units, " units, ", found.evaluations, " plans, ",
           found.judged.size(), " simulated, in ", format_seconds(planning.seconds), "\n");
   if (planning.whole) {
-    std::vector<std::string> parts = parts_of(planning);
+    std::vector<std::string> parts = searched_parts(planning);
     std::erase_if(parts, [&](const std::string& part) {
       return contains(planning.whole->found.skipped, part);
     });
@@ -128,7 +150,7 @@ double bound_s(const Planning& planning) {
 std::string parts_text(const Planning& planning) {
   if (!planning.whole) return "";
   const WholeProposal& whole = *planning.whole;
-  if (whole.found.skipped.size() == parts_of(planning).size()) return "";
+  if (whole.found.skipped.size() == searched_parts(planning).size()) return "";
   const JudgedPlan& best = whole.found.best;
   const std::string parts = parts_text(best.plan);
   if (!whole.wins())

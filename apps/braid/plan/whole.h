@@ -2,6 +2,7 @@
 // a hand-over, predicted lengths, rollouts ahead. Values; one thread calls it.
 #pragma once
 
+#include <optional>
 #include <string>
 
 #include "base/json.h"
@@ -17,6 +18,12 @@ bool searches_parts(const PlanArguments& arguments, const PlanningProblem& probl
 // `--keep`, to plan.staleness and to the time limit. Errors: those of search_whole().
 Result<WholeProposal> propose_whole(const PlanArguments& arguments, const Planning& planning,
                                     const Stopwatch& watch);
+
+// What rollouts ahead of training would bring, where plan.staleness allows them: as propose_whole()
+// found it, or, for --explain, searched now with the same limits, of which a unit for each division
+// of the devices is the least. Nothing: neither.
+Result<std::optional<AheadProposal>> rollouts_ahead(const PlanArguments& arguments,
+                                                    const Planning& planning);
 
 // Lines that say what was searched and what not, and what parts of the plan save.
 std::string searched_text(const Planning& planning, const PlanArguments& arguments);

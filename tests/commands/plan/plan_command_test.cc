@@ -16,6 +16,7 @@ namespace braid {
 namespace {
 
 using testing::AllOf;
+using testing::AnyOf;
 using testing::ElementsAre;
 using testing::HasSubstr;
 using testing::Not;
@@ -161,6 +162,8 @@ TEST(PlanCommand, ExplainsEveryCall) {
     EXPECT_FALSE(call["next_best"].empty()) << call;
   }
   EXPECT_TRUE(found["predicted_lengths"].contains("possible"));
+  EXPECT_EQ(found["training_beside_scoring"]["why_not"],
+            "an epoch has one mini-batch (train.minibatches)");
   EXPECT_THAT(plan("--explain").output, AllOf(HasSubstr("limited by"), HasSubstr("next best")));
 }
 
@@ -206,6 +209,31 @@ TEST(PlanCommand, SaysWhatWasSearchedAndWhatNot) {
               AllOf(HasSubstr("not searched   fused updates, a hand-over, predicted lengths "
                               "(--time-limit: no time was left)"),
                     Not(HasSubstr("\nparts  "))));
+}
+
+TEST(PlanCommand, NamesTheSearchesOfItsGraph) {
+  const std::string grpo = cat("plan ", config(), " algorithm.name=grpo ",
+                               "rollout.samples_per_prompt=2 train.minibatches=2 --max-units 1 ");
+  EXPECT_THAT(run_braid(grpo).output,
+              AllOf(HasSubstr("\n               then a hand-over, predicted lengths, in "),
+                    HasSubstr("; training beside scoring (--explain prices it)\n")));
+  EXPECT_THAT(run_braid(grpo + "--layouts-only --explain").output,
+              AllOf(HasSubstr("\nnot searched   a hand-over, predicted lengths (--layouts-only); "),
+                    HasSubstr("\ntraining beside scoring: ")));
+}
+
+// Rollouts ahead are either among what was not searched, or something is said of them.
+TEST(PlanCommand, SaysNothingOfRolloutsThatItHasNotSearched) {
+  const auto run = [](const std::string& more) {
+    return run_braid(cat("plan ", config(), " plan.staleness=1 ", more)).output;
+  };
+  const auto listed = HasSubstr("rollouts ahead (--");
+  const auto told = AnyOf(HasSubstr("\nstaleness: "), HasSubstr("\nstay synchronous: "));
+  for (const char* quick : {"--layouts-only --max-units 1", "--time-limit 1e-9"}) {
+    EXPECT_THAT(run(quick), AllOf(listed, Not(told))) << quick;
+    EXPECT_THAT(run(cat(quick, " --explain")), AllOf(Not(listed), told)) << quick;
+  }
+  EXPECT_THAT(run("--max-units 1"), AllOf(Not(listed), told));
 }
 
 // The result of the whole search too is a function of the problem, the seed and the units.
