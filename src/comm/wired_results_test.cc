@@ -9,9 +9,12 @@
 
 #include <atomic>
 #include <chrono>
+#include <functional>
 #include <map>
 #include <set>
 #include <string>
+#include <thread>
+#include <vector>
 
 #include "base/text.h"
 #include "comm/beat.h"
@@ -260,7 +263,7 @@ void expect_named(const Broken& broken, const Death& death, int64_t size) {
 TEST_P(WiredResults, ARankThatDiesWithinACollectiveIsNamedByItsNeighbours) {
   std::vector<std::thread> threads;
   const auto begin = [&](const Broken& broken, const Death& death) {
-    threads.emplace_back([this, &broken, &death] { expect_named(broken, death, GetParam()); });
+    threads.emplace_back(expect_named, std::cref(broken), std::cref(death), GetParam());
   };
   for (const Broken& broken : broken_collectives()) begin(broken, kAmongOthers);
   for (const char* name : {"barrier", "large sum"})
