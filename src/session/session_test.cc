@@ -286,17 +286,7 @@ INSTANTIATE_TEST_SUITE_P(Advantages, Normalized, testing::Values("group", "batch
 TEST_P(Normalized, ASampleThatIsAloneInItsGroupIsLeftOut) {
   Config config = tiny_run("grpo");
   config.algorithm.normalize_advantages = GetParam();
-  RewardConfig reward;
-  reward.name = "third";
-  reward.type = "command";
-  reward.command = {"python3", "-c",
-                    "import json, sys\n"
-                    "for line in sys.stdin:\n"
-                    "    id = json.loads(line)['id']\n"
-                    "    answer = {'error': 'no'} if id % 8 == 1 else {'reward': id % 3}\n"
-                    "    print(json.dumps({'id': id, **answer}), flush=True)\n"};
-  reward.on_error = "drop";
-  config.reward = {reward};
+  config.reward = {reward_without_one_of(8)};
   const auto session = session_of(config, program_of(config));
   const auto row = session->run_step();
   ASSERT_TRUE(row.ok()) << row.status().message();

@@ -20,6 +20,24 @@ inline std::string quickstart_model() {
   return cat(BRAID_SOURCE_DIR, "/examples/quickstart/model");
 }
 
+// A reward by a command of the rest of a sample's id by 3. It has none for the second of every so
+// many samples, which leave the step.
+inline RewardConfig reward_without_one_of(int64_t samples) {
+  RewardConfig reward;
+  reward.name = "third";
+  reward.type = "command";
+  reward.command = {"python3", "-c",
+                    cat("import json, sys\n"
+                        "for line in sys.stdin:\n"
+                        "    id = json.loads(line)['id']\n"
+                        "    answer = {'error': 'no'} if id % ",
+                        samples,
+                        " == 1 else {'reward': id % 3}\n"
+                        "    print(json.dumps({'id': id, **answer}), flush=True)\n")};
+  reward.on_error = "drop";
+  return reward;
+}
+
 // A run with a rule reward: 4 prompts, responses of at most 6 tokens, 2 mini-batches.
 inline Config tiny_run(const std::string& algorithm) {
   Config config;
