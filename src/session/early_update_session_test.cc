@@ -22,14 +22,14 @@ Config early_run(const World& world) {
   return config;
 }
 
-// The first rank generates and has the reference, the other one learns.
-Program early_program(const Config& config, int64_t first) {
-  return program_under(config, cat("graph: grpo\ndevices: 1x2\ncalls:\n"
-                                   "  generate: {mesh: \"0\"}\n"
-                                   "  ref_logprob: {mesh: \"0\"}\n"
-                                   "  old_logprob: {mesh: \"1\"}\n"
-                                   "  update_actor: {mesh: \"1\"}\n",
-                                   "fusion: {train_beside_scoring: ", first, "}\n"));
+// One rank learns, the other one generates and has the reference.
+Program early_program(const Config& config, int64_t first, int learner) {
+  const auto on = [](int rank) { return cat(": {mesh: \"", rank, "\"}\n"); };
+  const int other = 1 - learner;
+  return program_under(
+      config, cat("graph: grpo\ndevices: 1x2\ncalls:\n  generate", on(other), "  ref_logprob",
+                  on(other), "  old_logprob", on(learner), "  update_actor", on(learner),
+                  "fusion: {train_beside_scoring: ", first, "}\n"));
 }
 
 struct Ran {
@@ -37,10 +37,13 @@ struct Ran {
   std::vector<std::map<std::string, double>> rows;  // of the first rank
 };
 
+// Sees each instruction of the first rank before it is executed.
+using SessionObserver = std::function<void(Session& session, size_t index)>;
+
 // Two steps.
 Ran early_steps(World& world, const Config& config, int64_t first,
-                const InstructionObserver& observer = {}) {
-  auto session = Session::create(config, early_program(config, first), &world);
+                const SessionObserver& observer = {}, int learner = 1) {
+  auto session = Session::create(config, early_program(config, first, learner), &world);
   EXPECT_TRUE(session.ok()) << session.status().message();
   if (!session.ok()) return {};
   Ran out{std::move(*session), {}};
@@ -49,7 +52,9 @@ Ran early_steps(World& world, const Config& config, int64_t first,
     return out;
   }
   for (int step = 0; step < 2; ++step) {
-    const auto row = out.session->run_step(observer);
+    const auto row = out.session->run_step([&](size_t index) {
+      if (observer) observer(*out.session, index);
+    });
     EXPECT_TRUE(row.ok()) << row.status().message();
     if (row.ok()) out.rows.push_back(timeless(*row));
   }
@@ -100,18 +105,38 @@ RANK_TEST(EarlyUpdateSession, IsMadeBeforeTheOtherSamplesAreScored, 2) {
   const at::Tensor pid =
       at::tensor({world.global_rank() == 1 ? static_cast<int64_t>(::getpid()) : int64_t{0}});
   ASSERT_TRUE((*world.everyone())->all_reduce(pid, Reduce::kSum, "a process").wait().ok());
-  const Program program = early_program(config, 1);
+  const Program program = early_program(config, 1, 1);
   const size_t scores = place_of(program, 0, "ref_logprob", SamplePart::kLate),
                goes_on = place_of(program, 1, "update_actor", SamplePart::kLate);
   const std::string there = cat("instruction ", goes_on, " (region_begin)");
   int waited = 0;
-  const Ran held = early_steps(world, config, 1, [&](size_t index) {
+  const Ran held = early_steps(world, config, 1, [&](Session&, size_t index) {
     if (index != scores) return;
     EXPECT_TRUE(comes_to(static_cast<pid_t>(pid.item<int64_t>()), there));
     ++waited;
   });
   EXPECT_EQ(waited, world.global_rank() == 0 ? 2 : 0);
   expect_same(early_steps(world, config, 0), held);
+}
+
+// Opened again within its first part, as after a failure, an update still ends with that part.
+RANK_TEST(EarlyUpdateSession, EndsWithItsPartWhereItIsOpenedAgain, 2) {
+  const Config config = early_run(world);
+  const Program program = early_program(config, 2, 0);
+  const auto& list = program.ranks[0].instructions;
+  const size_t begin = place_of(program, 0, "update_actor", SamplePart::kEarly);
+  size_t passes = begin;
+  while (list[passes].kind != OpKind::kPasses) ++passes;
+  int came = 0;
+  const SessionObserver reopens = [&](Session& session, size_t index) {
+    if (index != passes || ++came % 2 != 0) return;
+    EXPECT_EQ(session.training(list[begin].call).open_minibatch(), 1u);
+    const Status reopened = session.reopen(list[begin]);
+    EXPECT_TRUE(reopened.ok()) << reopened.message();
+  };
+  const Ran again = early_steps(world, config, 2, reopens, 0);
+  EXPECT_EQ(came, world.global_rank() == 0 ? 4 : 0) << "two mini-batches in each of two steps";
+  expect_same(early_steps(world, config, 0, {}, 0), again);
 }
 
 // Where samples leave the step after the first of them were scored, mini-batches are others than

@@ -50,7 +50,7 @@ Status Session::reopen(const Instruction& begin) {
   const auto progress = open.trainings.find(call.name);
   if (progress == open.trainings.end())
     return {Code::kDataLoss, cat("the open step does not say how far ", call.name, " is")};
-  return calls_.trains.resume(call, progress->second);
+  return calls_.trains.resume(call, begin.part, progress->second);
 }
 
 void Session::abandon_step() {

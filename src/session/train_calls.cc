@@ -44,25 +44,30 @@ Status TrainCalls::begin(const Call& call, SamplePart part) {
   BRAID_ASSIGN(TrainWork work, work_of(call));
   const CallId id = step_.id_of(call);
   open(id).begin(call, std::move(work), step_.position.step);
-  return part == SamplePart::kAll ? ok_status() : go_on(call, part);
+  return go_on(call, part);
+}
+
+// The mini-batch before which a part of the call's samples ends; none: behind the last.
+std::optional<size_t> TrainCalls::end_of(CallId call, SamplePart part) {
+  const bool all = part == SamplePart::kAll;
+  if (all || !end_of_part(step_.program.early_update, part)) return std::nullopt;
+  size_t end = 0;
+  for (const SamplePart each : parts_of_call(step_.program, call))
+    if (each <= part)
+      end += step_.rows.partition(call, step_.position.step, each).minibatches.size();
+  return end;
 }
 
 Status TrainCalls::go_on(const Call& call, SamplePart part) {
   const CallId id = step_.id_of(call);
-  Training& training = open(id);
-  if (!end_of_part(step_.program.early_update, part)) {
-    training.stop_before(std::nullopt);
-    return ok_status();
-  }
-  const Partition& of_part = step_.rows.partition(id, step_.position.step, part);
-  training.stop_before(training.open_minibatch() + of_part.minibatches.size());
+  open(id).stop_before(end_of(id, part));
   return ok_status();
 }
 
-Status TrainCalls::resume(const Call& call, const TrainingProgress& progress) {
+Status TrainCalls::resume(const Call& call, SamplePart part, const TrainingProgress& progress) {
   BRAID_ASSIGN(TrainWork work, work_of(call));
   open(step_.id_of(call)).resume(call, std::move(work), step_.position.step, progress);
-  return ok_status();
+  return go_on(call, part);
 }
 
 std::map<std::string, TrainingProgress> TrainCalls::progress() const {

@@ -20,7 +20,8 @@ class TrainCalls {
   Status begin(const Call& call, SamplePart part);
   // To the end of a part of its samples.
   Status go_on(const Call& call, SamplePart part);
-  Status resume(const Call& call, const TrainingProgress& progress);
+  // Opens the call again where `progress` of it was taken, to the end of that part.
+  Status resume(const Call& call, SamplePart part, const TrainingProgress& progress);
   Status run_passes(const Call& call);
   Status run_fused(const FusedCalls& fused);
   Status reduce(CallId call) { return open(call).reduce(); }
@@ -42,6 +43,7 @@ class TrainCalls {
   // That the step's samples are recent enough, and how old they are.
   Status check_age(const Call& call);
   Training& open(CallId call);
+  std::optional<size_t> end_of(CallId call, SamplePart part);
   Result<TrainWork> work_of(const Call& call);
   Result<bool> reserve_fused(const FusedCalls& fused);
   Status run_one_by_one(const FusedCalls& fused);
