@@ -4,8 +4,7 @@
 #include <gmock/gmock.h>
 
 #include "base/text.h"
-#include "plan/test_problem.h"
-#include "plan/validate.h"
+#include "program/early_update_testing.h"
 
 namespace braid::inline program {
 namespace {
@@ -24,13 +23,7 @@ PlanningProblem early_problem(const std::string& algorithm) {
 
 // The update and the trainer's log-probs on the first two devices, all else on the others.
 ExecutionPlan early_plan(const PlanningProblem& problem) {
-  ExecutionPlan plan = uniform_plan(problem, 2, 1, 1);
-  for (CallPlan& call : plan.calls) {
-    const bool learns = call.call == "update_actor" || call.call == "old_logprob";
-    call.mesh = *contiguous_mesh(problem.cluster, learns ? 0 : 2, 2);
-  }
-  plan.fusion.train_beside_scoring = 1;
-  return plan;
+  return in_halves(problem, {"update_actor", "old_logprob"}, 1);
 }
 
 Program early_program() {

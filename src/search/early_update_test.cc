@@ -6,7 +6,7 @@
 #include <algorithm>
 #include <map>
 
-#include "plan/test_problem.h"
+#include "program/early_update_testing.h"
 
 namespace braid::inline search {
 namespace {
@@ -14,23 +14,13 @@ namespace {
 using testing::HasSubstr;
 
 TEST(EarlyUpdateGain, IsThatOfTheFastestNumberOfMinibatches) {
-  const PlanningProblem problem = make_test_problem({.algorithm = "grpo",
-                                                     .actor = "qwen2.5-0.5b",
-                                                     .gpu = "b200",
-                                                     .devices = 4,
-                                                     .prompts = 64,
-                                                     .samples = 4,
-                                                     .minibatches = 4,
-                                                     .prompt_tokens = 512,
-                                                     .response_tokens = 512});
+  const PlanningProblem problem = scored_beside(64, 4);
   ExecutionPlan together = uniform_plan(problem, 4, 1, 1);
   EXPECT_EQ(early_update_text(early_update_gain(together, problem, committed_calibration())),
             "training beside scoring: not possible: no call can score samples beside an update: "
             "old_logprob shares devices with update_actor; ref_logprob shares devices with "
             "update_actor\n");
-  ExecutionPlan apart = uniform_plan(problem, 2, 1, 1);
-  for (CallPlan& call : apart.calls)
-    call.mesh = *contiguous_mesh(problem.cluster, call.call == "update_actor" ? 0 : 2, 2);
+  ExecutionPlan apart = in_halves(problem, {"update_actor"}, 0);
   const auto gain = early_update_gain(apart, problem, committed_calibration());
   ASSERT_TRUE(gain.ok()) << gain.status().message();
   EXPECT_LT(gain->early_s, gain->whole_s);

@@ -1,33 +1,17 @@
 // Updates that begin while the samples of their later mini-batches are still scored, simulated.
 #include <gmock/gmock.h>
 
-#include "plan/test_problem.h"
-#include "plan/validate.h"
+#include "program/early_update_testing.h"
 #include "sim/testing.h"
 
 namespace braid::inline sim {
 namespace {
 
 // The update on the first half of the devices, the rest on the other.
-PlanningProblem beside_problem() {
-  return make_test_problem({.algorithm = "grpo",
-                            .actor = "qwen2.5-0.5b",
-                            .gpu = "b200",
-                            .devices = 4,
-                            .prompts = 64,
-                            .samples = 4,
-                            .minibatches = 8,
-                            .prompt_tokens = 512,
-                            .response_tokens = 512});
-}
-
 ExecutionPlan beside_plan(const PlanningProblem& problem, int64_t first) {
-  ExecutionPlan plan = uniform_plan(problem, 2, 1, 1);
-  for (CallPlan& call : plan.calls) {
-    call.mesh = *contiguous_mesh(problem.cluster, call.call == "update_actor" ? 0 : 2, 2);
+  ExecutionPlan plan = in_halves(problem, {"update_actor"}, first);
+  for (CallPlan& call : plan.calls)
     if (call.call != "generate") call.strategy.micro_tokens = 8192;
-  }
-  plan.fusion.train_beside_scoring = first;
   return plan;
 }
 
@@ -39,7 +23,7 @@ const CallSummary& summary_named(const Trace& trace, const std::string& call) {
 }
 
 TEST(EarlyUpdatePrices, TrainsBesideScoring) {
-  const PlanningProblem problem = beside_problem();
+  const PlanningProblem problem = scored_beside(64, 8);
   const Trace whole = traced(beside_plan(problem, 0), problem);
   EXPECT_GE(summary_named(whole, "update_actor").start_s,
             summary_named(whole, "ref_logprob").end_s);

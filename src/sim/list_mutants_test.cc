@@ -7,7 +7,7 @@
 #include <map>
 #include <tuple>
 
-#include "plan/test_problem.h"
+#include "program/early_update_testing.h"
 #include "sim/simulate.h"
 
 namespace braid::inline sim {
@@ -65,11 +65,7 @@ TEST(ListMutants, ThatNothingRefusesAreSimulatedAsTheSameWork) {
 
 TEST(ListMutants, OfAnEarlyUpdateToo) {
   const PlanningProblem problem = mutated_problem();
-  ExecutionPlan plan = uniform_plan(problem, 2, 1, 1);
-  for (CallPlan& call : plan.calls)
-    call.mesh = *contiguous_mesh(problem.cluster, call.call == "update_actor" ? 0 : 2, 2);
-  plan.fusion.train_beside_scoring = 1;
-  expect_the_same_work(plan, problem);
+  expect_the_same_work(in_halves(problem, {"update_actor"}, 1), problem);
 }
 
 }  // namespace
