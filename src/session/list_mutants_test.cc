@@ -22,9 +22,10 @@ struct MutantJob {
   const char* name;
   int ranks;
   const char* algorithm;
-  const char* calls;        // of the plan
-  const char* fusion = "";  // of the plan
-  bool draws = false;       // prompts until all groups have a signal: its list repeats
+  const char* calls;      // of the plan
+  const char* more = "";  // of the plan: fusion, staleness
+  int64_t minibatches = 2;
+  bool draws = false;  // prompts until all groups have a signal: its list repeats
 };
 
 const std::vector<MutantJob>& mutant_jobs() {
@@ -61,12 +62,26 @@ const std::vector<MutantJob>& mutant_jobs() {
        "  ref_logprob: {mesh: \"0,1\", dp: 2}\n"
        "  update_actor: {mesh: all, dp: 3}\n",
        "fusion: {migrate_below_samples: 2}\n"},
+      {"early", 3, "grpo",
+       "  generate: {mesh: \"0,1\", dp: 2}\n"
+       "  old_logprob: {mesh: \"2\", dp: 1}\n"
+       "  ref_logprob: {mesh: \"0,1\", dp: 2}\n"
+       "  update_actor: {mesh: \"2\", dp: 1}\n",
+       "fusion: {train_beside_scoring: 1}\n", 4},
+      {"fused", 2, "ppo",
+       "  generate: {mesh: all, dp: 2}\n"
+       "  old_logprob: {mesh: all, dp: 2}\n"
+       "  ref_logprob: {mesh: all, dp: 2}\n"
+       "  values: {mesh: all, dp: 2}\n"
+       "  update_actor: {mesh: \"0,1\", pp: 2, micro_batches: 2}\n"
+       "  update_critic: {mesh: \"1,0\", pp: 2, micro_batches: 2}\n",
+       "fusion: {train_schedules: true, units: 4}\n"},
       {"repeats", 2, "grpo",
        "  generate: {mesh: all, dp: 2}\n"
        "  old_logprob: {mesh: all, dp: 2}\n"
        "  ref_logprob: {mesh: all, tp: 2}\n"
        "  update_actor: {mesh: all, dp: 2}\n",
-       "", true}};
+       "", 2, true}};
   return jobs;
 }
 
@@ -75,20 +90,22 @@ Config job_config(const MutantJob& job) {
   config.train.threads = 1;
   config.run.name = cat("mutants-", job.name);
   config.algorithm.dynamic_sampling = job.draws;
-  if (*job.fusion != '\0') config.rollout.max_response_length = 24;  // of which some are long
-  if (job.draws) config.rollout.max_response_length = 2;  // many groups are worth the same
+  config.train.minibatches = job.minibatches;
+  if (*job.more != '\0') config.rollout.max_response_length = 24;  // of which some are long
+  if (job.draws) config.rollout.max_response_length = 2;           // many groups are worth the same
   if (config.algorithm.kl.coef == 0) config.algorithm.kl.coef = 0.01;  // as the plan has it
   return config;
 }
 
 Program job_program(const MutantJob& job) {
   return program_under(job_config(job), cat("graph: ", job.algorithm, "\ndevices: 1x", job.ranks,
-                                            "\ncalls:\n", job.calls, job.fusion));
+                                            "\ncalls:\n", job.calls, job.more));
 }
 
 // Those of 200 random mutants that nothing refuses.
-std::vector<Mutant> unrefused(const Program& program) {
-  const std::vector<Partition> partitions = drawn_partitions(program, 8, 2);
+std::vector<Mutant> unrefused(const MutantJob& job, const Program& program) {
+  const std::vector<Partition> partitions =
+      drawn_partitions(program, 8, static_cast<int>(job.minibatches));
   std::vector<Mutant> out;
   for (Mutant& mutant : MutantSites(program, ops_of(program, partitions)).draw(200, 27))
     if (refusal(program, mutant, partitions).empty()) out.push_back(std::move(mutant));
@@ -131,8 +148,8 @@ Status run_steps(World& world, const MutantJob& job, const Program& program,
 constexpr int kUnchanged = -1, kRefused = -2;
 
 // One of those; or one that verify() refuses, on one rank without a sum that others wait for.
-Mutant mutant_at(const Program& program, int index) {
-  if (index >= 0) return unrefused(program)[index];
+Mutant mutant_at(const MutantJob& job, const Program& program, int index) {
+  if (index >= 0) return unrefused(job, program)[index];
   return MutantSites(program, {}).of(Mutation::kDropGather).front();
 }
 
@@ -147,7 +164,7 @@ void run_rank(const std::string& folder) {
   Program program = job_program(job);
   ChangeOps change;
   if (mutant_index != kUnchanged) {
-    const Mutant mutant = mutant_at(program, mutant_index);
+    const Mutant mutant = mutant_at(job, program, mutant_index);
     change = mutant.change_ops;
     program = mutant.lists(program);
   }
@@ -206,7 +223,7 @@ TEST(ListMutants, RunAsTheyAreOrFail) {
     const std::string right = outcome(j, kUnchanged);
     ASSERT_EQ(right.rfind("ok\n", 0), 0U) << right;
     EXPECT_NE(outcome(j, kRefused), right) << "what verify() refuses is no fault";
-    const std::vector<Mutant> mutants = unrefused(program);
+    const std::vector<Mutant> mutants = unrefused(job, program);
     RecordProperty(cat("not_refused_", job.name), static_cast<int>(mutants.size()));
     const size_t runs = full_tier() ? mutants.size() : std::min<size_t>(1, mutants.size());
     for (size_t m = 0; m < runs; ++m, ++ran) {
