@@ -272,4 +272,12 @@ const Call* call_of(const Graph& graph, const std::string& role, CallKind kind) 
   return nullptr;
 }
 
+Result<ExportedText> exported_text(const std::string& framework, const PlanningProblem& problem,
+                                   const ExecutionPlan& plan) {
+  BRAID_ASSIGN(const Framework* found, find_framework(framework));
+  const ExportedConfig exported = found->export_plan(problem, plan);
+  const ForeignKeys keys(exported.keys.begin(), exported.keys.end());
+  return ExportedText{config_text(*found, exported), exported.not_expressed, found->beside(keys)};
+}
+
 }  // namespace braid::inline foreign

@@ -116,4 +116,14 @@ std::vector<std::string> diff_keys(const ExportedConfig& a, const ExportedConfig
 // The configuration as the framework's command line takes it, one key a line.
 std::string config_text(const Framework& framework, const ExportedConfig& config);
 
+// The nearest configuration of a framework as text, and what it cannot express.
+struct ExportedText {
+  std::string text;
+  std::vector<std::string> not_expressed;
+  std::vector<std::string> beside;  // what some versions of the framework want too
+};
+// Errors: an unknown framework.
+Result<ExportedText> exported_text(const std::string& framework, const PlanningProblem& problem,
+                                   const ExecutionPlan& plan);
+
 }  // namespace braid::inline foreign

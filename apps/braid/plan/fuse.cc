@@ -12,6 +12,7 @@
 #include "fuse/fuse.h"
 #include "fuse/gantt.h"
 #include "fuse/problem_json.h"
+#include "host/clock.h"
 #include "host/file.h"
 
 namespace braid {
@@ -107,7 +108,7 @@ Status write_plot(const FuseCommandOptions& options, const PipelineProblem& prob
 
 Status run_fuse(const FuseCommandOptions& options) {
   BRAID_TRY(check_fuse_options(options));
-  const Stopwatch watch;
+  const Stopwatch watch(now_s);
   BRAID_ASSIGN(const PipelineProblem problem, load_fuse_problem(options));
   FuseOptions fuse_options;
   fuse_options.objective = objectives().at(options.objective);

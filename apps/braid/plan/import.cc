@@ -4,20 +4,18 @@
 
 #include <algorithm>
 #include <cmath>
-#include <iomanip>
 #include <iostream>
 #include <map>
 #include <optional>
-#include <sstream>
 
 #include "advise/foreign_changes.h"
+#include "advise/gain.h"
 #include "advise/report.h"
 #include "base/text.h"
 #include "base/units.h"
 #include "braid/config_inputs.h"
 #include "braid/plan/calibration_input.h"
 #include "braid/plan/foreign_input.h"
-#include "braid/plan/gain.h"
 #include "foreign/foreign.h"
 #include "foreign/keys/keys.h"
 #include "host/file.h"
@@ -75,11 +73,7 @@ std::string gain_text(const Verdict& now, const Verdict& then) {
 }
 
 // One unit and as many digits as in the table of calls.
-std::string seconds_text(double seconds) {
-  std::ostringstream out;
-  out << std::fixed << std::setprecision(3) << seconds << " s";
-  return out.str();
-}
+std::string seconds_text(double seconds) { return cat(fixed_text(seconds, 3), " s"); }
 
 // "71.2 GiB on device 3", of the devices of a call.
 std::string fullest_text(const std::vector<double>& peaks, const DeviceMesh& mesh) {
@@ -248,14 +242,6 @@ Status run_plan_import(const ImportArguments& arguments) {
   if (!arguments.no_changes)
     print_changes(*framework, keys, now.detailed.verdict, found.changes, found.priced);
   return ok_status();
-}
-
-Result<Export> export_config(const std::string& framework, const PlanningProblem& problem,
-                             const ExecutionPlan& plan) {
-  BRAID_ASSIGN(const Framework* found, find_framework(framework));
-  const ExportedConfig exported = found->export_plan(problem, plan);
-  const ForeignKeys keys(exported.keys.begin(), exported.keys.end());
-  return Export{config_text(*found, exported), exported.not_expressed, found->beside(keys)};
 }
 
 }  // namespace braid

@@ -1,12 +1,10 @@
-// The actions of `braid plan --import` and `--export`.
+// The action of `braid plan --import`.
 #pragma once
 
 #include <string>
 #include <vector>
 
 #include "base/status.h"
-#include "plan/execution_plan.h"
-#include "plan/problem.h"
 
 namespace braid {
 
@@ -27,15 +25,5 @@ struct ImportArguments {
 
 // Prices a configuration of another framework and prints the best legal changes in its own keys.
 Status run_plan_import(const ImportArguments& arguments);
-
-// The nearest configuration of a framework, and what it cannot express.
-struct Export {
-  std::string text;
-  std::vector<std::string> not_expressed;
-  std::vector<std::string> beside;  // what some versions of the framework want too
-};
-// Errors: an unknown framework.
-Result<Export> export_config(const std::string& framework, const PlanningProblem& problem,
-                             const ExecutionPlan& plan);
 
 }  // namespace braid

@@ -1,8 +1,6 @@
 #include "braid/plan/limits.h"
 
-#include <algorithm>
 #include <cmath>
-#include <thread>
 
 namespace braid {
 
@@ -30,19 +28,6 @@ void define_search_options(CLI::App& app, SearchLimits& limits, uint64_t& seed) 
 
 std::string not_negative(const std::string& text) {
   return text.rfind('-', 0) == 0 ? text + " must not be negative" : "";
-}
-
-optimize::UnitOptions unit_options(const SearchLimits& limits, const Stopwatch& watch,
-                                   double limit_s, int least_units) {
-  const int cores = std::max(1, static_cast<int>(std::thread::hardware_concurrency()));
-  optimize::UnitOptions options;
-  options.threads = limits.threads > 0 ? limits.threads : cores;
-  options.max_units = limits.max_units;
-  options.elapsed_s = [watch] { return watch.elapsed_s(); };
-  options.stop = [watch, limit_s, least_units, begun = 0]() mutable {
-    return begun++ >= least_units && watch.elapsed_s() >= limit_s;
-  };
-  return options;
 }
 
 }  // namespace braid

@@ -9,6 +9,7 @@
 #include "braid/commands.h"
 #include "braid/outputs.h"
 #include "braid/plan/limits.h"
+#include "host/clock.h"
 #include "host/file.h"
 #include "host/gzip.h"
 #include "tabular/solver.h"
@@ -164,9 +165,9 @@ tabular::SolveOptions solve_options(const SearchTableOptions& options, const Sto
 }
 
 Status search(const SearchTableOptions& options) {
-  const Stopwatch watch;
+  const Stopwatch watch(now_s);
   BRAID_ASSIGN(const tabular::Problem problem, load_problem(options.problem));
-  const Stopwatch search_watch;
+  const Stopwatch search_watch(now_s);
   const tabular::SolveOptions solve = solve_options(options, watch);
   BRAID_ASSIGN(const tabular::Solution solution,
                tabular::solve(problem, solve).at(options.problem));

@@ -1,4 +1,4 @@
-#include "braid/plan/whole.h"
+#include "advise/whole_plan.h"
 
 #include <algorithm>
 #include <cmath>
@@ -7,13 +7,12 @@
 #include "base/contains.h"
 #include "base/text.h"
 #include "base/units.h"
-#include "braid/plan/diff.h"
 #include "plan/executable.h"
 #include "plan/plan_text.h"
 #include "program/early_update.h"
 #include "search/judge.h"
 
-namespace braid {
+namespace braid::inline advise {
 namespace {
 
 // Of each search for plans with parts: their judges are slow, and few units find nearly all.
@@ -34,7 +33,7 @@ std::vector<std::string> searched_parts(const Planning& planning) {
   return part_names(parts_of(planning.problem.graph, planning.staleness));
 }
 
-std::string not_searched(const Planning& planning, const PlanArguments& arguments) {
+std::string not_searched(const Planning& planning, const PlanRequest& request) {
   const Graph& graph = planning.problem.graph;
   std::vector<std::string> out;
   const auto leave_out = [&out](const std::vector<std::string>& parts, const std::string& why) {
@@ -42,10 +41,10 @@ std::string not_searched(const Planning& planning, const PlanArguments& argument
   };
   std::vector<std::string> left =
       planning.whole ? planning.whole->found.skipped : searched_parts(planning);
-  if (arguments.explain) std::erase(left, "rollouts ahead");  // rollouts_ahead() searches them
-  leave_out(left, planning.whole    ? "--time-limit: no time was left"
-                  : arguments.whole ? "--export has no keys for them"
-                                    : "--layouts-only");
+  if (request.explain) std::erase(left, "rollouts ahead");  // rollouts_ahead() searches them
+  leave_out(left, planning.whole  ? "--time-limit: no time was left"
+                  : request.whole ? "--export has no keys for them"
+                                  : "--layouts-only");
   if (planning.whole && planning.staleness == 0 && generates(graph))
     leave_out({"rollouts ahead"}, "plan.staleness is 0");
   if (may_score_beside_update(graph) && planning.problem.workload.minibatches > 1)
@@ -60,19 +59,19 @@ std::string bound_and_gap(double bound_s, double step_s, bool proven) {
 }
 
 // Of searches that have what is left of the time limit.
-Result<WholeOptions> whole_options(const PlanArguments& arguments, const Planning& planning,
-                                   const Stopwatch& watch) {
-  const double begin_s = watch.elapsed_s(), limit_s = arguments.limits.limit_s();
+Result<WholeOptions> whole_options(const PlanRequest& request, const Planning& planning,
+                                   const optimize::Stopwatch& watch) {
+  const double begin_s = watch.elapsed_s(), limit_s = request.limits.limit_s();
   WholeOptions options;
   options.space.margin = planning.found.margin;
-  if (arguments.keep) {
+  if (request.keep) {
     BRAID_ASSIGN(options.space, keeping(planning.constraints, std::move(options.space)));
   }
-  options.search.seed = arguments.seed;
+  options.search.seed = request.seed;
   options.search.margin = planning.found.margin;
   options.search.judged = kJudged;
   options.search.polish = false;
-  options.search.units = unit_options(arguments.limits, watch, limit_s, 1);
+  options.search.units = optimize::unit_options(request.limits, watch, limit_s, 1);
   options.search.units.max_units = std::clamp<int64_t>(planning.found.units, 1, kMostUnits);
   if (std::isfinite(limit_s))
     options.search.late = [watch, begin_s, limit_s](double share) {
@@ -86,14 +85,14 @@ Result<WholeOptions> whole_options(const PlanArguments& arguments, const Plannin
 
 }  // namespace
 
-bool searches_parts(const PlanArguments& arguments, const PlanningProblem& problem) {
-  return arguments.whole && arguments.export_to.empty() && has_parts(problem.graph);
+bool searches_parts(const PlanRequest& request, const PlanningProblem& problem) {
+  return request.whole && request.export_to.empty() && has_parts(problem.graph);
 }
 
-Result<WholeProposal> propose_whole(const PlanArguments& arguments, const Planning& planning,
-                                    const Stopwatch& watch) {
+Result<WholeProposal> propose_whole(const PlanRequest& request, const Planning& planning,
+                                    const optimize::Stopwatch& watch) {
   const double begin_s = watch.elapsed_s();
-  BRAID_ASSIGN(const WholeOptions options, whole_options(arguments, planning, watch));
+  BRAID_ASSIGN(const WholeOptions options, whole_options(request, planning, watch));
   WholeProposal out;
   BRAID_ASSIGN(out.found,
                search_whole(planning.problem, *planning.pricer, planning.calibration, options));
@@ -103,16 +102,16 @@ Result<WholeProposal> propose_whole(const PlanArguments& arguments, const Planni
   return out;
 }
 
-Result<std::optional<AheadProposal>> rollouts_ahead(const PlanArguments& arguments,
+Result<std::optional<AheadProposal>> rollouts_ahead(const PlanRequest& request,
                                                     const Planning& planning) {
   if (planning.whole && planning.whole->found.ahead) return planning.whole->found.ahead;
-  if (planning.staleness == 0 || !arguments.explain) return std::optional<AheadProposal>();
-  BRAID_ASSIGN(const WholeOptions options, whole_options(arguments, planning, planning.watch));
+  if (planning.staleness == 0 || !request.explain) return std::optional<AheadProposal>();
+  BRAID_ASSIGN(const WholeOptions options, whole_options(request, planning, planning.watch));
   return propose_ahead(planning.problem, *planning.pricer, planning.calibration,
                        planning.found.verdict->step_s, ahead_options(options));
 }
 
-std::string searched_text(const Planning& planning, const PlanArguments& arguments) {
+std::string searched_text(const Planning& planning, const PlanRequest& request) {
   const Found& found = planning.found;
   std::string out =
       cat("searched       ", found.units, " units, ", found.evaluations, " plans, ",
@@ -126,7 +125,7 @@ std::string searched_text(const Planning& planning, const PlanArguments& argumen
       out += cat("               then ", join(parts, ", "), ", in ",
                  format_seconds(planning.whole->seconds), "\n");
   }
-  if (const std::string left = not_searched(planning, arguments); !left.empty())
+  if (const std::string left = not_searched(planning, request); !left.empty())
     out += cat("not searched   ", left, "\n");
   return out;
 }
@@ -182,4 +181,4 @@ OrderedJson whole_json(const Planning& planning) {
   return out;
 }
 
-}  // namespace braid
+}  // namespace braid::inline advise

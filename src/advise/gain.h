@@ -1,7 +1,7 @@
 // When a configuration that a user already runs is left alone. Pure.
 #pragma once
 
-namespace braid {
+namespace braid::inline advise {
 
 inline constexpr double kNothingToGain = 0.03;  // of the best step
 
@@ -10,4 +10,4 @@ inline bool nothing_to_gain(double given_s, double best_s) {
   return given_s <= best_s * (1 + kNothingToGain);
 }
 
-}  // namespace braid
+}  // namespace braid::inline advise
