@@ -35,6 +35,7 @@ dist: configure ## pack a static planner and an engine wheel into dist/
 
 layers: ## check the includes against tools/layers.toml
 	@python3 tools/check_layers_test.py -q
+	@python3 tools/count_rooms_test.py -q
 	@python3 tools/check_layers.py
 
 sizes: ## report function and file sizes against the budgets
