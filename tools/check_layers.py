@@ -12,6 +12,8 @@ ROOT = Path(sys.argv[1]) if len(sys.argv) > 1 else Path(__file__).resolve().pare
 TORCH = re.compile(r'#include [<"](torch|ATen|c10)/')
 OUTSIDE = re.compile(r"#include <(fstream|filesystem|chrono|ctime|time\.h|thread|mutex|future|unistd\.h|fcntl\.h|sys/)")
 MAY_USE_THREADS = {"optimize"}
+TYPE = re.compile(r"(?:template.*> )?(?:struct|class|enum class|enum|union) (?:\[\[\w+\]\] )?(\w+)(?: final)?(?: : [^;]*)? ?\{")
+ALIAS = re.compile(r"(?:template.*> )?using (\w+) =")
 LOG = "base/log.cc"  # its lines carry the time of day
 THREADS = re.compile(r"#include <(thread|mutex|future)")
 
@@ -91,7 +93,7 @@ def unused_edges(edges, files):
 
 
 def types_of(text):
-    """The qualified names of the types that a source defines outside unnamed namespaces; not nested ones."""
+    """The qualified names of the types, and of other names for types, that a source defines outside unnamed namespaces; not nested ones."""
     scopes = []
     for line in text.splitlines():
         if scope := re.match(r"(?:inline )?namespace ?([\w: ]*?) ?\{", line):
@@ -99,7 +101,7 @@ def types_of(text):
         elif re.match(r"\}\s*// namespace", line) and scopes:
             scopes.pop()
         elif "" not in scopes:
-            found = re.match(r"(?:template.*> )?(?:struct|class|enum class|enum|union) (?:\[\[\w+\]\] )?(\w+)(?: final)?(?: : [^;]*)? ?\{", line)
+            found = TYPE.match(line) or ALIAS.match(line)
             if found:
                 yield "::".join([*scopes, found[1]])
 

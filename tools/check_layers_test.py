@@ -56,6 +56,10 @@ class CheckLayers(unittest.TestCase):
         found = faults(host_in_plan_dot_h='#include "base/text.h"\nnamespace braid::inline host {\nclass Planner final : public Base {\n};\n}  // namespace braid::inline host\n')
         self.assertEqual(found, ["braid::Planner is defined in src/host/plan.h and src/plan/plan.h: one of them needs another name"])
 
+    def test_two_other_names_for_types(self):
+        found = faults(host_in_plan_dot_h='#include "base/text.h"\nnamespace braid::inline host {\nusing Planner = int;\n}  // namespace braid::inline host\n')
+        self.assertEqual(found, ["braid::Planner is defined in src/host/plan.h and src/plan/plan.h: one of them needs another name"])
+
     def test_the_namespace_of_another_module(self):
         found = faults(plan_in_plan_dot_h='#include "base/text.h"\nnamespace braid::inline base {\nclass Text;\n}\nnamespace braid {\nclass Planner {\n};\n}\n')
         self.assertEqual(found, ["src/plan/plan.h:5: the namespace of plan is braid::inline plan"])

@@ -57,7 +57,7 @@ class PlacementComparison {
     SpaceOptions space_options = executed_options(problem_);
     space_options.margin = options_.margin;
     if (row->name != "auto") {
-      const MakeConstraints make = [&](const CallSeconds& seconds) -> Result<PlanConstraints> {
+      const MakeConstraints make = [&](const MeshSeconds& seconds) -> Result<PlanConstraints> {
         PlanConstraints placed{{}, {}, stated_.strategies};
         BRAID_ASSIGN(placed.meshes, placement_meshes(row->name, problem_,
                                                      {units_of(stated_.strategies), seconds}));

@@ -161,8 +161,8 @@ CallUnits units_of(const std::map<std::string, Values>& strategies) {
   return units;
 }
 
-Result<PlanConstraints> plan_constraints(const Config& config, const PlanningProblem& problem,
-                                         const ReadText& read, const CallSeconds& seconds) {
+Result<PlanConstraints> constraints_by_seconds(const Config& config, const PlanningProblem& problem,
+                                               const ReadText& read, const MeshSeconds& seconds) {
   PlanConstraints out;
   BRAID_ASSIGN(out.strategies, read_parallel(config.parallel, problem.graph));
   BRAID_ASSIGN(out.meshes,
@@ -180,7 +180,7 @@ Result<PlanConstraints> plan_constraints(const Config& config, const PlanningPro
 
 Result<PlanConstraints> plan_constraints(const Config& config, const PlanningProblem& problem,
                                          const ReadText& read) {
-  return plan_constraints(config, problem, read, CallSeconds());
+  return constraints_by_seconds(config, problem, read, MeshSeconds());
 }
 
 Result<int> devices_stated(const Config& config, const Graph& graph) {

@@ -24,12 +24,12 @@ using CallUnits = std::map<std::string, int64_t>;
 CallUnits units_of(const std::map<std::string, std::map<std::string, int64_t>>& strategies);
 
 // Seconds of a call alone on given devices, infinity where it fits with no layout that it may have.
-using CallSeconds = std::function<double(const Call&, const DeviceMesh&)>;
+using MeshSeconds = std::function<double(const Call&, const DeviceMesh&)>;
 
 // What the parts of a named placement are sized by.
 struct PartSizing {
   CallUnits units = {};
-  CallSeconds seconds = {};  // none: by floating-point operations
+  MeshSeconds seconds = {};  // none: by floating-point operations
   bool ahead = false;        // the calls of a step wait for none of the others: with staleness
 };
 
@@ -59,9 +59,10 @@ Result<CallMeshes> placement_meshes(const std::string& name, const PlanningProbl
 Result<CallMeshes> read_placement(const YamlNode& node, const PlanningProblem& problem,
                                   const PartSizing& sizing = {});
 
-// plan_constraints() (plan/make_problem.h) with the parts of a named placement sized by price.
-Result<PlanConstraints> plan_constraints(const Config& config, const PlanningProblem& problem,
-                                         const ReadText& read, const CallSeconds& seconds);
+// plan_constraints() (plan/make_problem.h) with the parts of a named placement sized by these
+// seconds (none: by floating-point operations, as there).
+Result<PlanConstraints> constraints_by_seconds(const Config& config, const PlanningProblem& problem,
+                                               const ReadText& read, const MeshSeconds& seconds);
 
 // The key that asks for a search of the plan ("plan.auto", "placement: auto"), or null. Devices
 // that nobody counts are one, which leaves nothing to place.

@@ -17,7 +17,7 @@ double devices_of(const CallMeshes& meshes, const char* call) {
 // Seconds that a call would take on one device. Others take none.
 using Seconds = std::map<std::string, double>;
 
-CallSeconds in_proportion(Seconds seconds) {
+MeshSeconds in_proportion(Seconds seconds) {
   return [seconds = std::move(seconds)](const Call& call, const DeviceMesh& mesh) {
     const auto found = seconds.find(call.name);
     return found == seconds.end() ? 0.01 : found->second / static_cast<double>(mesh.devices.size());
@@ -37,7 +37,7 @@ TEST(PricedParts, CallsSideBySideEndTogether) {
 // A call that gains nothing beyond four devices leaves the others to the call beside it.
 TEST(PricedParts, DevicesGoWhereTheyShortenACall) {
   const PlanningProblem problem = make_test_problem({.nodes = 4});
-  const CallSeconds seconds = [](const Call& call, const DeviceMesh& mesh) {
+  const MeshSeconds seconds = [](const Call& call, const DeviceMesh& mesh) {
     const auto devices = static_cast<double>(mesh.devices.size());
     return call.name == "update_critic" ? 32 / std::min(4.0, devices) : 512 / devices;
   };
@@ -52,7 +52,7 @@ TEST(PricedParts, DevicesGoWhereTheyShortenACall) {
 // together.
 TEST(PricedParts, TurnsAreSizedByTheirSum) {
   const PlanningProblem problem = make_test_problem({.nodes = 4});
-  const CallSeconds seconds =
+  const MeshSeconds seconds =
       in_proportion({{"generate", 900}, {"update_actor", 90}, {"update_critic", 10}});
   const auto in_turn = *placement_meshes("disaggregated", problem, {{}, seconds});
   EXPECT_EQ(devices_of(in_turn, "generate"), 24);
@@ -62,7 +62,7 @@ TEST(PricedParts, TurnsAreSizedByTheirSum) {
 
 TEST(PricedParts, WhatDoesNotFitGetsMoreDevices) {
   const PlanningProblem problem = make_test_problem({.nodes = 4});
-  const CallSeconds seconds = [](const Call& call, const DeviceMesh& mesh) {
+  const MeshSeconds seconds = [](const Call& call, const DeviceMesh& mesh) {
     const bool large = call.role.value == "critic";
     return large && mesh.devices.size() < 20 ? INFINITY
                                              : 10.0 / static_cast<double>(mesh.devices.size());

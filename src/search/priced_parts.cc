@@ -44,7 +44,7 @@ bool some_plan_fits(const PlanConstraints& constraints, const CallPricer& pricer
 
 }  // namespace
 
-CallSeconds fastest_seconds(const CallPricer& pricer,
+MeshSeconds fastest_seconds(const CallPricer& pricer,
                             std::function<bool(const CallPlan&)> allowed) {
   using Key = std::pair<std::string, std::vector<DeviceId>>;
   auto known = std::make_shared<std::map<Key, double>>();
@@ -58,7 +58,7 @@ CallSeconds fastest_seconds(const CallPricer& pricer,
 
 Result<PlanConstraints> priced_constraints(const MakeConstraints& make, const CallPricer& pricer,
                                            const SpaceOptions& options) {
-  BRAID_ASSIGN(PlanConstraints by_work, make(CallSeconds()));
+  BRAID_ASSIGN(PlanConstraints by_work, make(MeshSeconds()));
   if (by_work.file || by_work.meshes.empty()) return by_work;
   const PlanConstraints sizes{{}, {}, by_work.strategies};
   BRAID_ASSIGN(const SpaceOptions kept, keeping(sizes, options));
@@ -71,8 +71,8 @@ Result<PlanConstraints> priced_constraints(const MakeConstraints& make, const Ca
 Result<PlanConstraints> priced_constraints(const Config& config, const CallPricer& pricer,
                                            const ReadText& read, const SpaceOptions& options) {
   return priced_constraints(
-      [&](const CallSeconds& seconds) {
-        return plan_constraints(config, pricer.problem(), read, seconds);
+      [&](const MeshSeconds& seconds) {
+        return constraints_by_seconds(config, pricer.problem(), read, seconds);
       },
       pricer, options);
 }

@@ -9,11 +9,11 @@
 namespace braid::inline search {
 
 // Of the strategies that `allowed` takes, if given, and that fit. `pricer` must outlive it.
-CallSeconds fastest_seconds(const CallPricer& pricer,
+MeshSeconds fastest_seconds(const CallPricer& pricer,
                             std::function<bool(const CallPlan&)> allowed = {});
 
 // What plans have to keep, with parts of a placement that are sized by `seconds`; none: by work.
-using MakeConstraints = std::function<Result<PlanConstraints>(const CallSeconds& seconds)>;
+using MakeConstraints = std::function<Result<PlanConstraints>(const MeshSeconds& seconds)>;
 
 // With parts sized by the prices of layouts that `options` allow and that keep the strategies of
 // the constraints. What fits call by call may not fit together: where no plan is found that does,
