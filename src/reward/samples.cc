@@ -56,10 +56,7 @@ Result<std::vector<RewardSample>> parse_samples(std::string_view text, const std
                                                 const std::string& label_key) {
   std::vector<RewardSample> samples;
   int64_t line_number = 0;
-  for (size_t begin = 0; begin < text.size();) {
-    const size_t end = std::min(text.find('\n', begin), text.size());
-    const std::string_view line = text.substr(begin, end - begin);
-    begin = end + 1;
+  for (const std::string& line : split(text, '\n')) {
     ++line_number;
     if (trim(line).empty()) continue;
     BRAID_ASSIGN(RewardSample sample, parse_sample(line, cat(file, ":", line_number), label_key));

@@ -92,14 +92,10 @@ Status run_tokenize(TokenizeOptions options) {
       return invalid_input("--template: must be a JSON object of names and values");
   }
   BRAID_ASSIGN(const Tokenizer tokenizer, load_tokenizer(options.model));
-  BRAID_ASSIGN(const std::string content, read_file(options.input));
-  const std::string_view text = content;
+  BRAID_ASSIGN(const std::string text, read_file(options.input));
   const std::string name = options.input == "-" ? "standard input" : options.input;
   int64_t line_number = 0;
-  for (size_t begin = 0; begin < text.size();) {
-    const size_t end = std::min(text.find('\n', begin), text.size());
-    const std::string_view line = text.substr(begin, end - begin);
-    begin = end + 1;
+  for (const std::string& line : split(text, '\n')) {
     ++line_number;
     if (trim(line).empty()) continue;
     BRAID_ASSIGN(const std::string out,

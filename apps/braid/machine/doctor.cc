@@ -47,8 +47,6 @@ void end_by_alarm(int) {
   ::_exit(1);
 }
 
-std::string first_line(const std::string& text) { return text.substr(0, text.find('\n')); }
-
 void describe_versions(Findings& findings) {
   findings.say("braid", "0.1.0");
   findings.say("libtorch", TORCH_VERSION);
