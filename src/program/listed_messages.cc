@@ -143,14 +143,12 @@ std::vector<ListedMessage> messages_of(const MovedWeights& moved, DeviceId rank)
 }
 
 std::vector<DeviceId> slice_sharers(const ParamLayout& layout, DeviceId rank) {
-  const auto place = place_in_mesh(layout, rank);
-  if (!place || !layout.sharded) return {};
-  const Strategy grid = layout_grid(layout);
-  GridPosition at = grid_position(grid, *place);
-  const int first = at.dp_rank / layout.shards * layout.shards;
+  auto at = place_in_grid(layout, rank);
+  if (!at || !layout.sharded) return {};
+  const int first = at->dp_rank / layout.shards * layout.shards;
   std::vector<DeviceId> out;
-  for (at.dp_rank = first; at.dp_rank < first + layout.shards; ++at.dp_rank)
-    out.push_back(layout.mesh.devices[mesh_index(grid, at)]);
+  for (at->dp_rank = first; at->dp_rank < first + layout.shards; ++at->dp_rank)
+    out.push_back(layout.mesh.devices[mesh_index(layout_grid(layout), *at)]);
   return out;
 }
 

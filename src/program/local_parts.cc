@@ -18,6 +18,12 @@ std::optional<size_t> place_in_mesh(const ParamLayout& layout, DeviceId device) 
   return static_cast<size_t>(found - devices.begin());
 }
 
+std::optional<GridPosition> place_in_grid(const ParamLayout& layout, DeviceId device) {
+  const auto place = place_in_mesh(layout, device);
+  if (!place) return std::nullopt;
+  return grid_position(layout_grid(layout), *place);
+}
+
 std::vector<MessagePart> held_parts(const std::vector<TensorKind>& kinds, int64_t layers,
                                     const ParamLayout& layout, size_t mesh_index) {
   const GridPosition position = grid_position(layout_grid(layout), mesh_index);
@@ -51,17 +57,15 @@ std::vector<MessagePart> kept_parts(const std::vector<TensorKind>& kinds, int64_
 std::vector<MessagePart> alike_parts(const std::vector<TensorKind>& kinds, int64_t layers,
                                      const ParamLayout& from, const ParamLayout& to,
                                      DeviceId device) {
-  const auto before = place_in_mesh(from, device), after = place_in_mesh(to, device);
+  const auto before = place_in_grid(from, device), after = place_in_grid(to, device);
   if (!before || !after) return {};
-  const GridPosition old_place = grid_position(layout_grid(from), *before),
-                     new_place = grid_position(layout_grid(to), *after);
-  const bool cut_alike = from.tp == to.tp && old_place.tp_rank == new_place.tp_rank;
+  const bool cut_alike = from.tp == to.tp && before->tp_rank == after->tp_rank;
   std::vector<MessagePart> out = kept_parts(kinds, layers, from, to, device);
   std::erase_if(out, [&](const MessagePart& part) {
     const TensorKind& kind = kinds[part.item];
     const bool uncut = kind.units == 1 && !kind.partial;
     return !(cut_alike || uncut) ||
-           held_elements(kind, from, old_place) != held_elements(kind, to, new_place);
+           held_elements(kind, from, *before) != held_elements(kind, to, *after);
   });
   return out;
 }

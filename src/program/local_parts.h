@@ -11,6 +11,8 @@ namespace braid::inline program {
 
 // Place of the device in the layout's mesh; nothing where it has none.
 std::optional<size_t> place_in_mesh(const ParamLayout& layout, DeviceId device);
+// The same as what it holds there: stage, tensor-parallel and data-parallel rank.
+std::optional<GridPosition> place_in_grid(const ParamLayout& layout, DeviceId device);
 
 // Everything that the device at a place of the mesh holds, kind by kind.
 std::vector<MessagePart> held_parts(const std::vector<TensorKind>& kinds, int64_t layers,

@@ -10,7 +10,6 @@ namespace {
 constexpr int64_t kNeighbours = 3;  // neighbours on either side, of a part that has too much
 constexpr int64_t kFartherNeighbours = 16;  // where none of those helps
 constexpr int64_t kUnitsTried = 16;         // units of either side, the nearest
-constexpr int64_t kOverShare = 128;         // good enough: 1 / kOverShare over the share
 constexpr int64_t kRoundsOfPart = 3;        // exchanges with neighbours, in the mean
 
 using PartUnits = std::vector<int32_t>;
@@ -116,7 +115,7 @@ void NearParts::level() {
   for (int64_t round = 0; round < kRoundsOfPart * size(); ++round) {
     const auto fullest = std::max_element(load_.begin(), load_.end());
     const int64_t part = fullest - load_.begin();
-    if (*fullest <= share_ + share_ / kOverShare) return;
+    if (*fullest <= share_ + share_ / kGoodShare) return;
     if (!relieve(part, kNeighbours) && !relieve(part, kFartherNeighbours)) return;
   }
 }

@@ -8,6 +8,9 @@
 
 namespace braid::inline program {
 
+// A part is good enough where it has at most 1 / kGoodShare more than its share.
+inline constexpr int64_t kGoodShare = 128;
+
 // Units of each of `count` parts, ascending: `homes` is the part where a unit lies, ascending. As
 // even as such moves make them, which the caller judges.
 std::vector<std::vector<int32_t>> near_parts(const std::vector<int64_t>& tokens,

@@ -134,7 +134,6 @@ int64_t most_tokens(const std::vector<SampleRows>& parts, const std::vector<int6
 
 // Units in the order of a step's `samples` over ranks that have even runs of these.
 std::vector<SampleRows> kept_near(const SizedUnits& units, int64_t samples, int64_t ranks) {
-  constexpr int64_t kSlack = 128;
   if (std::ssize(units.tokens) < ranks) return even_parts(units.tokens, ranks, false);
   std::vector<int32_t> homes;
   for (const SampleRows& rows : units.rows)
@@ -146,10 +145,10 @@ std::vector<SampleRows> kept_near(const SizedUnits& units, int64_t samples, int6
                std::accumulate(units.tokens.begin(), units.tokens.end(), int64_t{0}) / ranks);
   const auto empty = [](const SampleRows& part) { return part.empty(); };
   const bool all_work = std::none_of(near.begin(), near.end(), empty);
-  if (all_work && most <= least + least / kSlack) return near;
+  if (all_work && most <= least + least / kGoodShare) return near;
   std::vector<SampleRows> by_load = even_parts(units.tokens, ranks, false);
   const int64_t evenest = most_tokens(by_load, units.tokens);
-  return all_work && most <= evenest + evenest / kSlack ? near : by_load;
+  return all_work && most <= evenest + evenest / kGoodShare ? near : by_load;
 }
 
 // A group in so many pieces, or as many more as none needs more than `budget` tokens (0: any).

@@ -75,10 +75,9 @@ double StepPrices::moved_bytes(const Instruction& move, DeviceId device) const {
   const double all = state_bytes(state, device);
   if (move.layers.size() <= 0) return all;
   const ParamLayout& layout = program_.copies[home_copy(state.role)].layout;
-  const auto index = place_in_mesh(layout, device);
+  const GridPosition at = *place_in_grid(layout, device);
   const RoleModel& model = model_of(problem_, state.role);
   const RoleSpec* spec = find_role(program_.graph, state.role);
-  const GridPosition at = position_in(layout, *index);
   double moved = 0, held = 0;
   for (const TensorKind& kind : tensor_kinds(model.spec, spec)) {
     const auto elements = static_cast<double>(held_elements(kind, layout, at).size());

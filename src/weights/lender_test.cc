@@ -38,7 +38,7 @@ ParamLayout layout_of(const Strategy& strategy, const std::vector<int32_t>& devi
 }
 
 ModelOptions part_options(const ParamLayout& layout, DeviceId device) {
-  const GridPosition at = grid_position(layout_grid(layout), *place_in_mesh(layout, device));
+  const GridPosition at = *place_in_grid(layout, device);
   ModelOptions options;
   options.tensor_parallel.tp_rank = at.tp_rank;
   options.tensor_parallel.tp_size = layout.tp;

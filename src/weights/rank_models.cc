@@ -452,11 +452,9 @@ Result<NamedTensors> RankModels::stage_weights(const ModelInstance& instance, bo
 
 Result<NamedTensors> RankModels::gather(const std::string& role) {
   const ParamLayout& layout = program_.copies[home_of(RoleId{role})].layout;
-  const auto place = place_in_mesh(layout, self());
   NamedTensors mine;
-  if (place) {
-    const bool first = grid_position(layout_grid(layout), *place).dp_rank == 0;
-    BRAID_ASSIGN(mine, stage_weights(roles_.at(role), first));
+  if (const auto at = place_in_grid(layout, self())) {
+    BRAID_ASSIGN(mine, stage_weights(roles_.at(role), at->dp_rank == 0));
   }
   NamedTensors all;
   std::set<std::string> known;  // both ends of a pipeline may have the embedding

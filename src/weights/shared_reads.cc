@@ -27,11 +27,10 @@ struct SliceOfCopy {
 // The slice of a rank, and whether it is of the first replica.
 std::pair<SliceOfCopy, bool> slice_of(const Program& program, int32_t copy, DeviceId rank) {
   const ParamLayout& layout = program.copies[copy].layout;
-  const auto place = place_in_mesh(layout, rank);
-  BRAID_CHECK(place.has_value(), "a rank reads for copies that it has");
-  const GridPosition at = grid_position(layout_grid(layout), *place);
+  const auto at = place_in_grid(layout, rank);
+  BRAID_CHECK(at.has_value(), "a rank reads for copies that it has");
   const int shards = layout.sharded ? layout.shards : 1;
-  return {{copy, at.stage, at.tp_rank, at.dp_rank % shards}, at.dp_rank / shards == 0};
+  return {{copy, at->stage, at->tp_rank, at->dp_rank % shards}, at->dp_rank / shards == 0};
 }
 
 bool holds_layer(const ParamLayout& layout, int64_t layers, int stage, int64_t layer) {
