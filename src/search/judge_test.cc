@@ -78,7 +78,7 @@ TEST(Judges, ABoundedSearchFindsTheSamePlanWithFewerQuestions) {
     ASSERT_TRUE(space.ok());
     SearchOptions options;
     options.units.max_units = 4;
-    options.bounded = bounded;
+    options.evaluator_bounds_judge = bounded;
     auto one = search_plans(*space, options, simulator_judge(problem, committed_calibration()));
     ASSERT_TRUE(one.ok()) << one.status().message();
     found.push_back(*std::move(one));

@@ -251,7 +251,7 @@ class Search {
 
   // Whether the judge may find a plan to take less than that.
   bool may_take_less(const Choice& choice, double than_s) const {
-    if (!options_.bounded || !std::isfinite(than_s)) return true;
+    if (!options_.evaluator_bounds_judge || !std::isfinite(than_s)) return true;
     const Assignment plan = assignment_of(room_, choice);
     int64_t least_us = 0;
     for (size_t s = 0; s < room_.segments.size(); ++s)

@@ -51,7 +51,7 @@ struct SearchOptions {
   bool polish = true;  // try edits of the best plan, too
   // No plan takes less by the judge than by the evaluator with nothing moved (Moves::kNone), as by
   // the simulator without fusion and staleness: what cannot be faster then is not judged.
-  bool bounded = false;
+  bool evaluator_bounds_judge = false;
   // The judge hands the generation over (search/whole.h): calls that score may hide behind it, so
   // that of the evaluator's time generation and training alone count.
   bool hands_over = false;

@@ -154,7 +154,7 @@ class WholeSearch {
   // Of searches whose judge knows neither fusion nor staleness.
   SearchOptions plain_options() const {
     SearchOptions out = options_.search;
-    out.bounded = true;
+    out.evaluator_bounds_judge = true;
     return out;
   }
 
