@@ -176,14 +176,15 @@ std::vector<bool> free_ranks(const CallPlacement& scorer, const CallPlacement& g
   return out;
 }
 
-PartitionParts partition_parts(const std::vector<PartitionSample>& samples,
-                               const Strategy& strategy, const PartitionOptions& options,
-                               const std::vector<bool>& free, const HandOver& handed) {
+Partition partition_handed(const std::vector<PartitionSample>& samples, const Strategy& strategy,
+                           const PartitionOptions& options, const std::vector<bool>& free,
+                           const HandOver& handed, SamplePart part) {
   const bool any = std::find(free.begin(), free.end(), true) != free.end();
+  if (part == SamplePart::kEarly)
+    return partition_on(samples, any ? handed.early : SampleRows{}, strategy, options, free);
   SampleRows later = handed.late;
   if (!any) later.insert(later.end(), handed.early.begin(), handed.early.end());
-  return {partition_on(samples, any ? handed.early : SampleRows{}, strategy, options, free),
-          partition_on(samples, later, strategy, options, std::vector<bool>(strategy.dp, true))};
+  return partition_rows(samples, later, strategy, options);
 }
 
 Partition partition_rows(const std::vector<PartitionSample>& samples, const SampleRows& rows,

@@ -85,14 +85,12 @@ DeviceId counterpart(const CallPlacement& generate, DeviceId rank, int32_t repli
 std::vector<bool> free_ranks(const CallPlacement& scorer, const CallPlacement& generate,
                              const HandOver& handed);
 
-// What a scorer does with the samples that have finished, on its ranks that are free, and with all
-// others later, on all; both have all data-parallel ranks. Without a free rank it does all later.
-struct PartitionParts {
-  Partition early, late;
-};
-PartitionParts partition_parts(const std::vector<PartitionSample>& samples,
-                               const Strategy& strategy, const PartitionOptions& options,
-                               const std::vector<bool>& free, const HandOver& handed);
+// What a scorer does with the samples that have finished, early, on its ranks that are free, or
+// with all others later, on all; either has all data-parallel ranks. Without a free rank it does
+// all later.
+Partition partition_handed(const std::vector<PartitionSample>& samples, const Strategy& strategy,
+                           const PartitionOptions& options, const std::vector<bool>& free,
+                           const HandOver& handed, SamplePart part);
 // What a scorer does with some rows on all of its ranks.
 Partition partition_rows(const std::vector<PartitionSample>& samples, const SampleRows& rows,
                          const Strategy& strategy, const PartitionOptions& options);

@@ -99,18 +99,22 @@ TEST(HandOver, EverySampleIsPartitionedOnce) {
                            samples[i].prompt, samples[i].produced});
     Strategy strategy = scorer.strategy;
     strategy.micro_tokens = 60;
-    const PartitionParts parts = partition_parts(partition, strategy, {}, free, handed);
+    const auto partition_of = [&](SamplePart part) {
+      return partition_handed(partition, strategy, {}, free, handed, part);
+    };
+    const Partition finished = partition_of(SamplePart::kEarly);
+    const Partition others = partition_of(SamplePart::kLate);
     SampleRows early, all;
     for (int rank = 0; rank < 2; ++rank) {
-      EXPECT_TRUE(free[rank] || parts.early.owned[rank].empty());
-      for (const auto* partition : {&parts.early, &parts.late}) {
+      EXPECT_TRUE(free[rank] || finished.owned[rank].empty());
+      for (const auto* partition : {&finished, &others}) {
         SampleRows passed;
         for (const SampleRows& batch : partition->minibatches[0].micro_batches[rank])
           passed.insert(passed.end(), batch.begin(), batch.end());
         std::sort(passed.begin(), passed.end());
         EXPECT_EQ(passed, partition->owned[rank]);
         all.insert(all.end(), passed.begin(), passed.end());
-        if (partition == &parts.early) early.insert(early.end(), passed.begin(), passed.end());
+        if (partition == &finished) early.insert(early.end(), passed.begin(), passed.end());
       }
     }
     std::sort(early.begin(), early.end());

@@ -63,36 +63,38 @@ int64_t most_tokens(const MiniBatch& batch) {
 }
 
 void CallRows::forget() {
-  partitions_.clear(), handed_.reset(), predicted_.clear();
-  scored_.clear(), permuted_anew_ = false;
+  partitions_.clear(), predicted_.clear();
+  parts_ = {};
 }
 
 // The first part is scored already.
 void CallRows::retain(const std::vector<bool>& kept) {
-  const std::vector<SampleRows> scored = std::move(scored_);
+  const std::vector<SampleRows> scored = std::move(parts_.scored);
   const bool drops = std::find(kept.begin(), kept.end(), false) != kept.end();
-  const bool anew = !scored.empty() && (permuted_anew_ || drops);
+  const bool anew = !scored.empty() && (parts_.permuted_anew || drops);
   forget();
   if (!anew) return;
-  permuted_anew_ = true;
-  scored_.resize(scored.size());
+  parts_.permuted_anew = true;
+  parts_.scored.resize(scored.size());
   int32_t row = 0;
   for (size_t old = 0; old < kept.size(); ++old) {
     if (!kept[old]) continue;
     const bool first =
         std::binary_search(scored.front().begin(), scored.front().end(), static_cast<int32_t>(old));
-    (first ? scored_.front() : scored_.back()).push_back(row++);
+    (first ? parts_.scored.front() : parts_.scored.back()).push_back(row++);
   }
 }
 
 void CallRows::choose_parts(int64_t step) {
   const CallId update = program_.early_update.update;
-  scored_ = scored_in_parts(partition_minibatches(partitioned(update), options_of(update, step)),
-                            program_.early_update, static_cast<int64_t>(store_.size()));
+  const std::vector<PartitionSample> samples = partitioned(update);
+  parts_.scored = scored_in_parts(
+      program_, {update, samples, placement(update).strategy, options_of(update, step)},
+      static_cast<int64_t>(store_.size()));
 }
 
 const Partition& CallRows::partition(CallId call, int64_t step, SamplePart part) {
-  if (scores_beside(program_, call) && scored_.empty()) choose_parts(step);
+  if (scores_beside(program_, call) && parts_.scored.empty()) choose_parts(step);
   const auto known = partitions_.find({call.value, part});
   if (known != partitions_.end()) return known->second;
   if (part == SamplePart::kAll && in_parts(call)) {
@@ -122,23 +124,6 @@ Partition CallRows::partition_of(const SampleStore& read, CallId call, int64_t s
   if (const int own = dp_rank(call, rank); own >= 0)
     set_lengths(samples_of(read, call), own, shares_prompts(config_, program_.graph), &out);
   return out;
-}
-
-Partition CallRows::partition_part(const std::vector<PartitionSample>& samples, CallId call,
-                                   const Strategy& strategy, const PartitionOptions& options,
-                                   SamplePart part) const {
-  if (begins_early(program_, call)) {
-    const Partition whole = partition_samples(samples, strategy, options);
-    if (!permuted_anew_) return part_of_update(whole, program_.early_update, part);
-    if (part == parts_of_call(program_, call).back()) return whole;
-    return {{}, std::vector<SampleRows>(strategy.dp)};
-  }
-  if (scores_beside(program_, call))
-    return partition_rows(samples, scored_[static_cast<size_t>(part) - 1], strategy, options);
-  const CallPlacement& generate = program_.calls[program_.scoring.generate.value];
-  const std::vector<bool> free = free_ranks(program_.calls[call.value], generate, *handed_);
-  PartitionParts parts = partition_parts(samples, strategy, options, free, *handed_);
-  return std::move(part == SamplePart::kEarly ? parts.early : parts.late);
 }
 
 std::vector<PartitionSample> CallRows::partitioned(CallId call) const {
@@ -171,7 +156,8 @@ Partition CallRows::partition_anew(CallId call, int64_t step, int64_t micro_toke
   const PartitionOptions options = options_of(call, step);
   Strategy strategy = placement(call).strategy;
   if (micro_tokens > 0) strategy.micro_tokens = micro_tokens;
-  if (part != SamplePart::kAll) return partition_part(samples, call, strategy, options, part);
+  if (part != SamplePart::kAll)
+    return partition_part(program_, {call, samples, strategy, options}, part, parts_);
   return partition_samples(samples, strategy, options);
 }
 
@@ -201,7 +187,7 @@ std::vector<SampleRows> CallRows::requests(CallId generate) const {
 std::vector<SampleRows> CallRows::owned(CallId call, int64_t step, SamplePart part) {
   const Call& entry = program_.graph.calls[call.value];
   if (entry.kind == CallKind::kGenerate)
-    return in_parts(call) ? generated_rows(*handed_, part) : requests(call);
+    return in_parts(call) ? generated_rows(*parts_.handed, part) : requests(call);
   return uses_model(entry) ? partition(call, step, part).owned : std::vector<SampleRows>();
 }
 

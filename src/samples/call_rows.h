@@ -10,11 +10,9 @@
 
 #include "algo/algorithm.h"
 #include "config/options.h"
-#include "program/early_update.h"
+#include "program/call_parts.h"
 #include "program/exchange.h"
 #include "program/expand.h"
-#include "program/hand_over.h"
-#include "program/partition.h"
 #include "program/program.h"
 #include "program/rows_by_rank.h"
 #include "samples/sample_store.h"
@@ -47,8 +45,8 @@ class CallRows : public RowsByRank {
   // What each replica of a generation is given.
   std::vector<SampleRows> requests(CallId generate) const;
   // The generation of the step is handed over: its rows and those of its scorers come in parts.
-  void hand_over(HandOver handed) { handed_ = std::move(handed); }
-  const std::optional<HandOver>& handed() const { return handed_; }
+  void hand_over(HandOver handed) { parts_.handed = std::move(handed); }
+  const std::optional<HandOver>& handed() const { return parts_.handed; }
 
   // The partition of an infer, reward or train call in step `step`. Of a call that runs in parts
   // all samples are what its ranks own alone, but of an update. REQUIRES: lengths of the part are
@@ -108,15 +106,12 @@ class CallRows : public RowsByRank {
   // Whether the values of a reward call are those that were recorded.
   bool replays(CallId call) const;
   Partition partition_anew(CallId call, int64_t step, int64_t micro_tokens, SamplePart part) const;
-  Partition partition_part(const std::vector<PartitionSample>& samples, CallId call,
-                           const Strategy& strategy, const PartitionOptions& options,
-                           SamplePart part) const;
   std::vector<PartitionSample> partitioned(CallId call) const;
   PartitionOptions options_of(CallId call, int64_t step) const;
   // Chooses, where an update begins early, the rows that are scored in each part.
   void choose_parts(int64_t step);
   bool in_parts(CallId call) const {
-    return scores_beside(program_, call) || (handed_ && runs_in_parts(program_, call));
+    return scores_beside(program_, call) || (parts_.handed && runs_in_parts(program_, call));
   }
   bool placed() const { return !program_.calls.empty(); }
   const CallPlacement& placement(CallId call) const {
@@ -128,10 +123,7 @@ class CallRows : public RowsByRank {
   const SampleStore& store_;
   CallPlacement alone_;  // one rank with all of every model
   ModelShape whole_;     // of those models: what a single rank's ops depend on
-  std::optional<HandOver> handed_;
-  // Rows that are scored in each part, ascending, [part], where an update begins early.
-  std::vector<SampleRows> scored_;
-  bool permuted_anew_ = false;      // since they were chosen
+  StepParts parts_;
   std::vector<int64_t> predicted_;  // by row; empty: nothing is
   std::map<std::pair<int32_t, SamplePart>, Partition> partitions_;
   std::map<int32_t, int64_t> micro_tokens_;  // of calls that were cut smaller

@@ -183,45 +183,40 @@ void StepPrices::take_hand_over() {
     generated_[part] = generated_rows(handed_->handed, part);
 }
 
+StepParts StepPrices::step_parts() const {
+  StepParts out;
+  if (handed_) out.handed = handed_->handed;
+  if (!program_.early_update.is_on()) return out;
+  const CallId update = program_.early_update.update;
+  const Call& entry = program_.graph.calls[update.value];
+  const CallPlacement& where = program_.calls[update.value];
+  const std::vector<PartitionSample> learnt = samples(update);
+  out.scored = scored_in_parts(program_,
+                               {update, learnt, where.strategy, partition_options(problem_, entry)},
+                               where.samples);
+  return out;
+}
+
 void StepPrices::partition_calls() {
+  const StepParts step = step_parts();
   for (size_t i = 0; i < partitions_.size(); ++i) {
     const Call& call = program_.graph.calls[i];
     const CallId id{static_cast<int32_t>(i)};
     if (!uses_model(call) || call.kind == CallKind::kGenerate) continue;
-    if (!runs_in_parts(program_, id) || begins_early(program_, id))
-      partitions_[i] = partition_anew(id);
+    const bool begins_early = braid::begins_early(program_, id);
+    if (!runs_in_parts(program_, id) || begins_early) partitions_[i] = partition_anew(id);
     if (!runs_in_parts(program_, id)) continue;
-    std::vector<Partition> parts = parts_of(id);
-    if (!begins_early(program_, id)) partitions_[i] = joined(parts);
-    const std::vector<SamplePart> names = parts_of_call(program_, id);
-    for (size_t part = 0; part < names.size(); ++part)
-      parts_[{id, names[part]}] = std::move(parts[part]);
+    const std::vector<PartitionSample> all = samples(id);
+    const PartitionedCall of{id, all, program_.calls[i].strategy,
+                             partition_options(problem_, call)};
+    std::vector<Partition> parts;
+    for (const SamplePart part : parts_of_call(program_, id)) {
+      parts.push_back(
+          partition_part(program_, of, part, step, begins_early ? &partitions_[i] : nullptr));
+      parts_[{id, part}] = parts.back();
+    }
+    if (!begins_early) partitions_[i] = joined(parts);
   }
-}
-
-std::vector<Partition> StepPrices::parts_of(CallId id) const {
-  const EarlyUpdate& early = program_.early_update;
-  std::vector<Partition> out;
-  if (begins_early(program_, id)) {
-    for (const SamplePart part : parts_of_call(program_, id))
-      out.push_back(part_of_update(partitions_[id.value], early, part));
-    return out;
-  }
-  const CallPlacement& where = program_.calls[id.value];
-  const PartitionOptions options = partition_options(problem_, program_.graph.calls[id.value]);
-  if (scores_beside(program_, id)) {
-    const Call& update = program_.graph.calls[early.update.value];
-    const auto minibatches =
-        partition_minibatches(samples(early.update), partition_options(problem_, update));
-    for (const SampleRows& rows : scored_in_parts(minibatches, early, where.samples))
-      out.push_back(partition_rows(samples(id), rows, where.strategy, options));
-    return out;
-  }
-  const CallPlacement& generate = program_.calls[program_.scoring.generate.value];
-  PartitionParts parts =
-      partition_parts(samples(id), where.strategy, options,
-                      free_ranks(where, generate, handed_->handed), handed_->handed);
-  return {std::move(parts.early), std::move(parts.late)};
 }
 
 const Partition& StepPrices::partition(CallId call, SamplePart part) const {

@@ -9,7 +9,7 @@
 #include <optional>
 #include <vector>
 
-#include "program/early_update.h"
+#include "program/call_parts.h"
 #include "program/listed_messages.h"
 #include "sim/call_work.h"
 #include "sim/exchange_prices.h"
@@ -146,8 +146,7 @@ class StepPrices {
   void partition_generations();
   BatchOptions engine_options(CallId generate) const;
   void take_hand_over();
-  // REQUIRES: the call runs in parts.
-  std::vector<Partition> parts_of(CallId call) const;
+  StepParts step_parts() const;
   const std::vector<SampleRows>& owned(CallId call, SamplePart part) const;
   std::vector<SampleRows> worked_on(CallId call, SamplePart part) const;
   std::vector<SampleRows> scored(CallId call) const;

@@ -1,0 +1,39 @@
+#include "program/call_parts.h"
+
+namespace braid::inline program {
+namespace {
+
+// Of an update whose mini-batches are others than those that were scored in parts, the last part
+// has all.
+Partition part_of_early(const Program& program, const Partition& whole, CallId call,
+                        SamplePart part, bool permuted_anew) {
+  if (!permuted_anew) return part_of_update(whole, program.early_update, part);
+  if (part == parts_of_call(program, call).back()) return whole;
+  return {{}, std::vector<SampleRows>(whole.owned.size())};
+}
+
+}  // namespace
+
+std::vector<SampleRows> scored_in_parts(const Program& program, const PartitionedCall& update,
+                                        int64_t samples) {
+  return scored_in_parts(partition_minibatches(update.samples, update.options),
+                         program.early_update, samples);
+}
+
+Partition partition_part(const Program& program, const PartitionedCall& call, SamplePart part,
+                         const StepParts& step, const Partition* whole) {
+  if (begins_early(program, call.call)) {
+    if (whole != nullptr)
+      return part_of_early(program, *whole, call.call, part, step.permuted_anew);
+    return part_of_early(program, partition_samples(call.samples, call.strategy, call.options),
+                         call.call, part, step.permuted_anew);
+  }
+  if (scores_beside(program, call.call))
+    return partition_rows(call.samples, step.scored[static_cast<size_t>(part) - 1], call.strategy,
+                          call.options);
+  const CallPlacement& generate = program.calls[program.scoring.generate.value];
+  const std::vector<bool> free = free_ranks(program.calls[call.call.value], generate, *step.handed);
+  return partition_handed(call.samples, call.strategy, call.options, free, *step.handed, part);
+}
+
+}  // namespace braid::inline program

@@ -1,0 +1,41 @@
+// Which samples the parts of a call have (SamplePart), where it runs in parts: its generation is
+// handed over (program/hand_over.h), or an update begins early (program/early_update.h). Every
+// rank, the simulator and the emulation call these with equal arguments and get equal results.
+// Pure; thread-safe.
+#pragma once
+
+#include <optional>
+#include <vector>
+
+#include "program/early_update.h"
+#include "program/hand_over.h"
+
+namespace braid::inline program {
+
+// What decides it in a step.
+struct StepParts {
+  std::optional<HandOver> handed;  // once the generation was
+  // Rows that are scored in each part, [part], where an update begins early; and whether samples
+  // were dropped since, so that the update's mini-batches are others.
+  std::vector<SampleRows> scored;
+  bool permuted_anew = false;
+};
+
+// What a call makes of its samples.
+struct PartitionedCall {
+  CallId call;
+  const std::vector<PartitionSample>& samples;
+  const Strategy& strategy;
+  PartitionOptions options;
+};
+
+// StepParts::scored of so many samples. REQUIRES: an update of the program begins early, this one.
+std::vector<SampleRows> scored_in_parts(const Program& program, const PartitionedCall& update,
+                                        int64_t samples);
+// The samples of a part on all data-parallel ranks of the call. `whole`: partition_samples() of an
+// update that begins early, where it is known. REQUIRES: the call runs in parts, and what decides
+// its parts is known.
+Partition partition_part(const Program& program, const PartitionedCall& call, SamplePart part,
+                         const StepParts& step, const Partition* whole = nullptr);
+
+}  // namespace braid::inline program
