@@ -14,9 +14,6 @@
 namespace braid::inline passes {
 namespace {
 
-// Channels of the group of all ranks, behind those of one call's stages.
-constexpr int32_t kBesideAnother = 4;
-
 // Of a type, below all hidden states: in front of those that a rank gives which lacks memory.
 double least_number(at::ScalarType type) {
   return AT_DISPATCH_FLOATING_TYPES_AND2(at::kHalf, at::kBFloat16, type, "least_number", [] {
@@ -24,16 +21,7 @@ double least_number(at::ScalarType type) {
   });
 }
 
-std::string name_of(const Op& op) {
-  return cat(op.channel == Channel::kActivations ? "hidden states" : "gradients of hidden states",
-             " of micro-batch ", op.micro_batch);
-}
-
 }  // namespace
-
-int32_t pass_channel(const Op& op, bool beside) {
-  return static_cast<int32_t>(op.channel) + (beside ? kBesideAnother : 0);
-}
 
 bool ModelPass::runs(OpKind kind) {
   return kind == OpKind::kForward || kind == OpKind::kBackward || kind == OpKind::kLoss ||
@@ -120,11 +108,9 @@ Status ModelPass::stand_in(const Op& op, const OpBody& body, PassEnds& ends) {
   const ModelOptions& options = model_.options();
   const at::Tensor zeros = at::zeros({rows_between_stages(rows), model_.spec().hidden},
                                      at::TensorOptions(options.device).dtype(options.dtype));
-  if (op.kind == OpKind::kReceive)
-    return everyone_->receive(zeros, op.peer.value, pass_channel(op, beside_), name_of(op)).wait();
+  if (op.kind == OpKind::kReceive) return stages_.receive(op, zeros);
   if (tells_) zeros.view(-1)[0].fill_(least_number(zeros.scalar_type()));
-  sending_.emplace_back(
-      zeros, everyone_->send(zeros, op.peer.value, pass_channel(op, beside_), name_of(op)));
+  stages_.send(op, zeros);
   return ok_status();
 }
 
@@ -202,7 +188,7 @@ Status ModelPass::receive(const Op& op, const OpBody& body, PassEnds& ends) {
   } else {
     room = at::empty_like(passage.out.detach(), at::MemoryFormat::Contiguous);
   }
-  BRAID_TRY(everyone_->receive(room, op.peer.value, pass_channel(op, beside_), name_of(op)).wait());
+  BRAID_TRY(stages_.receive(op, room));
   if (!activations) {
     passage.out_gradient = room;
     return ok_status();
@@ -222,8 +208,7 @@ Status ModelPass::send(const Op& op, const OpBody& body) {
   Passage& passage = found->second;
   const bool activations = op.channel == Channel::kActivations;
   const at::Tensor data = (activations ? passage.out.detach() : passage.in.grad()).contiguous();
-  sending_.emplace_back(
-      data, everyone_->send(data, op.peer.value, pass_channel(op, beside_), name_of(op)));
+  stages_.send(op, data);
   // What remains is the graph, for the backward.
   const bool done = !activations || !body.trains;
   if (done) passages_.erase(found);
@@ -236,8 +221,7 @@ OpRows ModelPass::rows(const Op& op) const {
 }
 
 Status ModelPass::finish() {
-  for (auto& [data, pending] : sending_) BRAID_TRY(pending.wait());
-  sending_.clear();
+  BRAID_TRY(stages_.finish());
   BRAID_CHECK(gave_up_ || (losses_.empty() && passages_.empty()),
               "a micro-batch has not passed to its end");
   return ok_status();

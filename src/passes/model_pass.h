@@ -13,7 +13,6 @@
 #include <ATen/core/Tensor.h>
 
 #include <functional>
-#include <list>
 #include <map>
 #include <optional>
 #include <string>
@@ -23,6 +22,7 @@
 #include "comm/communicator.h"
 #include "nn/model.h"
 #include "passes/pass_needs.h"
+#include "passes/stage_messages.h"
 #include "program/listed_transfers.h"
 #include "program/op.h"
 
@@ -51,23 +51,19 @@ class PassEnds {
   virtual void drop() = 0;
 };
 
-// The channel of a message between stages; `beside`: its call runs beside another, whose own
-// messages travel apart.
-int32_t pass_channel(const Op& op, bool beside);
-
 class ModelPass {
  public:
   // `everyone` carries the messages between stages; null for one stage. `weights`: the ranks that
   // bring weights together, or null. REQUIRES: all outlive this.
   ModelPass(Model& model, Communicator* everyone, Communicator* weights)
-      : model_(model), everyone_(everyone), weights_(weights) {}
+      : model_(model), stages_(everyone), weights_(weights) {}
 
   // From here on what forwards and backwards take is measured, in so many tokens of a micro-batch.
   // REQUIRES: `needs` outlives this.
   void measure(PassNeeds& needs, std::function<int64_t(int32_t micro_batch)> tokens);
 
   // Another call's passes come between these: messages between stages travel apart from its own.
-  void run_beside_another() { beside_ = true; }
+  void run_beside_another() { stages_.run_beside_another(); }
 
   // Forwards read and write these caches, an entry for each layer. REQUIRES: nothing trains; they
   // outlive this.
@@ -114,10 +110,9 @@ class ModelPass {
   Status send(const Op& op, const OpBody& body);
 
   Model& model_;
-  Communicator* everyone_;
+  StageMessages stages_;
   Communicator* weights_;
   const std::vector<KvLayer>* caches_ = nullptr;
-  bool beside_ = false;
   HeldByPasses held_;
   PassNeeds* needs_ = nullptr;
   std::function<int64_t(int32_t)> tokens_;
@@ -126,7 +121,6 @@ class ModelPass {
   std::map<int32_t, OpRows> rows_;  // by micro-batch
   std::map<Place, Passage> passages_;
   std::map<int32_t, at::Tensor> losses_;  // by micro-batch
-  std::list<std::pair<at::Tensor, Pending>> sending_;
 };
 
 }  // namespace braid::inline passes
