@@ -217,10 +217,11 @@ Result<FaultPlace> agree_on_fault(Communicator& everyone, const Program& program
 // The step begins soon, and is long enough for the real calls.
 Result<EmulatedClock> choose_clock(Communicator& everyone, const EmulatedRank& rank,
                                    const EmulationOptions& options, Emulation* out) {
-  BRAID_ASSIGN(const double calls, largest(everyone, static_cast<double>(rank.real_calls())));
+  BRAID_ASSIGN(const double calls,
+               largest(everyone, static_cast<double>(rank.real_calls().count())));
   out->real_calls = static_cast<int64_t>(calls);
   BRAID_ASSIGN(const double step_s, largest(everyone, out->predicted.step_s));
-  EmulatedRank::RealSeconds real;
+  RealCalls::Seconds real;
   BRAID_TRY(everyone.barrier("before the step"));
   BRAID_ASSIGN(real.collective, measure_collectives(rank.groups()));
   BRAID_TRY(everyone.barrier("before the step"));
@@ -228,7 +229,7 @@ Result<EmulatedClock> choose_clock(Communicator& everyone, const EmulatedRank& r
   double scale = options.time_scale;
   if (scale == 0 && step_s > 0) {
     BRAID_ASSIGN(const double stretch,
-                 largest(everyone, rank.least_stretch(real, kMostOverhead * step_s)));
+                 largest(everyone, rank.real_calls().least_stretch(real, kMostOverhead * step_s)));
     scale = std::max(kShortestStep_s / step_s, stretch);
   }
   BRAID_ASSIGN(const EmulatedClock clock, agree_on_clock(everyone, scale > 0 ? scale : 1));

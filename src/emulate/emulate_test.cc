@@ -7,6 +7,7 @@
 #include "comm/rank_testing.h"
 #include "emulate/testing.h"
 #include "plan/test_problem.h"
+#include "program/exchange.h"
 
 namespace braid::inline emulate {
 namespace {
@@ -286,6 +287,36 @@ RANK_TEST(Emulate, AListWithoutAWaitShows, 4) {
   expect_alike(world, *out);
   if (world.global_rank() != 0) return;
   EXPECT_GT(compare_ops(*right, out->emulated).largest, kTenth);
+}
+
+// Without data there are no samples: also a rank whose calls do not wait for the share of the fetch
+// goes on when that has come, from the rank on which the step begins.
+RANK_TEST(Emulate, NobodyGoesOnBeforeTheShareOfTheFetch, 4) {
+  const PlanningProblem problem = rl_problem("grpo", 4);
+  auto program = compile(uniform_plan(problem, 4, 1, 1), problem);
+  ASSERT_TRUE(program.ok()) << program.status().message();
+  const int32_t fetch = share_of_fetch(*program);
+  for (RankProgram& rank : program->ranks) {
+    std::vector<Instruction>& list = rank.instructions;
+    for (Instruction& each : list)
+      std::erase_if(each.after, [&](InstructionId before) {
+        const Instruction& i = list[before.value];
+        return i.kind == OpKind::kShare && i.detail == fetch;
+      });
+  }
+  const auto out =
+      emulate_step(world, *program, problem, committed_calibration(), {.time_scale = kFast});
+  ASSERT_TRUE(out.ok()) << out.status().message();
+  expect_alike(world, *out);
+  if (world.global_rank() != 0) return;
+  const auto generates = [](const Trace& trace) {
+    double first = trace.step_s;
+    for (const TraceEvent& event : trace.events)
+      if (event.kind == EventKind::kGenerate) first = std::min(first, event.start_s);
+    return first;
+  };
+  EXPECT_GT(generates(out->predicted), kTenth * out->predicted.step_s);
+  EXPECT_NEAR(generates(out->emulated), generates(out->predicted), kTenth * kTenth);
 }
 
 TEST(CompareOps, PairsEventsInTheirOrder) {

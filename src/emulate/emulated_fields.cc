@@ -84,16 +84,13 @@ Result<EmulatedFields::Arrivals> EmulatedFields::begin_exchange(int32_t entry, i
   return exchange_.take_arrivals(entry);
 }
 
-Result<int64_t> EmulatedFields::latest_of(Arrivals arrivals, int64_t ready_ns) const {
+Status EmulatedFields::await(Arrivals arrivals) const {
   for (FieldExchange::Arrival& each : arrivals) {
     BRAID_TRY(each.pending.wait());
-    for (const FieldExchange::Part& part : each.parts) {
-      BRAID_ASSIGN(const int64_t sender_ns,
-                   told(each.exchange, part.field, part.rows, part.values));
-      ready_ns = std::max(ready_ns, sender_ns);
-    }
+    for (const FieldExchange::Part& part : each.parts)
+      compare(each.exchange, part.field, part.rows, part.values);
   }
-  return ready_ns;
+  return ok_status();
 }
 
 Status EmulatedFields::share(int32_t entry, int64_t ready_ns) {
@@ -132,26 +129,25 @@ int64_t EmulatedFields::identity(int32_t entry, const Field& field, const Rows& 
 }
 
 at::Tensor EmulatedFields::packed(const Field& field, const Rows& rows) {
-  return tensor_of({ready_ns_, identity(entry_, field, rows), 0, -1}).view(at::kInt);
+  return tensor_of({ready_ns_, identity(entry_, field, rows), 0}).view(at::kInt);
 }
 
 at::Tensor EmulatedFields::said(const Field&, const Rows& rows) {
   return at::zeros({static_cast<int64_t>(rows.size())}, at::kInt);
 }
 
-// Since when the sender was ready.
-Result<int64_t> EmulatedFields::told(int32_t entry, const Field& field, const Rows& rows,
-                                     const at::Tensor& arrived) const {
-  if (arrived.numel() == 0) return 0;
-  const StandIn got = stand_in_of(arrived.view(at::kLong));
-  if (got.what != identity(entry, field, rows))
+// With what the sender means.
+void EmulatedFields::compare(int32_t entry, const Field& field, const Rows& rows,
+                             const at::Tensor& arrived) const {
+  if (arrived.numel() == 0) return;
+  if (stand_in_of(arrived.view(at::kLong)).what != identity(entry, field, rows))
     misplaced_(cat("exchange ", entry, ": another message than that of ", rows.size(), " rows of ",
                    field.name, " came"));
-  return got.ready_ns;
 }
 
 Status EmulatedFields::put(const Field& field, const Rows& rows, const at::Tensor& arrived) {
-  return told(entry_, field, rows, arrived).status();
+  compare(entry_, field, rows, arrived);
+  return ok_status();
 }
 
 }  // namespace braid::inline emulate

@@ -1,7 +1,7 @@
 // The fields of an emulated step. Which rows go from whom to whom, when a message begins and who
 // waits for it is the runtime's (samples/field_account.h, samples/field_exchange.h), over samples
-// of drawn lengths; counts are shared as they are, and of other fields stand-ins travel. One thread
-// but for latest_of().
+// of drawn lengths; counts are shared as they are, and of other fields stand-ins travel. Not
+// thread-safe.
 #pragma once
 
 #include <functional>
@@ -32,8 +32,8 @@ class EmulatedFields : private FieldContents {
   // Begins an exchange that this rank has come to at that time; what comes to it.
   using Arrivals = std::list<FieldExchange::Arrival>;
   Result<Arrivals> begin_exchange(int32_t entry, int64_t ready_ns);
-  // Waits for that: when this rank and all who send to it had come to the exchange.
-  Result<int64_t> latest_of(Arrivals arrivals, int64_t ready_ns) const;
+  // Waits for that.
+  Status await(Arrivals arrivals) const;
   // A share, by all ranks.
   Status share(int32_t entry, int64_t ready_ns);
   // Waits for what this rank has sent.
@@ -43,8 +43,8 @@ class EmulatedFields : private FieldContents {
   void begin();
   bool sends_values(const Exchange& shared) const;
   int64_t identity(int32_t entry, const Field& field, const Rows& rows) const;
-  Result<int64_t> told(int32_t entry, const Field& field, const Rows& rows,
-                       const at::Tensor& arrived) const;
+  void compare(int32_t entry, const Field& field, const Rows& rows,
+               const at::Tensor& arrived) const;
   Status share_values(const Exchange& shared);
 
   at::Tensor packed(const Field& field, const Rows& rows) override;

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <array>
 
+#include "base/name_seed.h"
 #include "base/rng.h"
 #include "base/text.h"
 #include "program/fused.h"
@@ -20,6 +21,8 @@ int64_t identity(const EmulatedCall& work, const Op& op, int64_t part) {
     out = mix_seed(out, static_cast<uint64_t>(number));
   return static_cast<int64_t>(out >> 1);
 }
+
+constexpr int64_t kOrderTogether = int64_t{1} << 40;  // behind messages
 
 EventKind event_of(OpKind kind) {
   if (kind == OpKind::kForward) return EventKind::kForward;
@@ -45,73 +48,21 @@ EmulatedRank::EmulatedRank(const Program& program, const PlanningProblem& proble
       fabric_(fabric),
       work_(std::move(work)),
       options_(options),
-      ends_(program.ranks[work_.rank.value].instructions.size()),
-      came_(program.ranks[work_.rank.value].instructions.size()),
-      begun_exchanges_(program.ranks[work_.rank.value].instructions.size()),
-      arrivals_(program.ranks[work_.rank.value].instructions.size()),
-      begun_moves_(program.ranks[work_.rank.value].instructions.size()),
-      reallocated_(program.ranks[work_.rank.value].instructions.size()),
-      handed_over_(1),
-      moved_(prices.handed() == nullptr ? 0
-                                        : kMessagesOfSample * prices.handed()->handed.moves.size()),
-      lanes_([this](const Status& failure) { fail(failure); }) {}
-
-void EmulatedRank::fail(const Status& failure) {
-  {
-    const std::lock_guard lock(results_);
-    if (failure_.ok()) failure_ = failure;
-  }
-  ends_.fail(failure);
-  came_.fail(failure);
-  begun_exchanges_.fail(failure);
-  begun_moves_.fail(failure);
-  handed_over_.fail(failure);
-  moved_.fail(failure);
-  reallocated_.fail(failure);
-  for (const auto* messages : {&message_begins_, &message_ends_})
-    for (const auto& times : *messages) times->fail(failure);
-  for (const auto& [id, work] : work_.calls) work.ends->fail(failure);
-}
-
-void EmulatedRank::note_misplaced(const std::string& what) {
-  const std::lock_guard lock(results_);
-  misplaced_.push_back(cat("rank ", work_.rank.value, ": ", what));
-}
-
-void EmulatedRank::record(TraceEvent event, int64_t begin_ns, int64_t end_ns) {
-  event.device = work_.rank;
-  event.start_s = clock_.model_s(begin_ns), event.end_s = clock_.model_s(end_ns);
-  const std::lock_guard lock(results_);
-  events_.push_back(event);
-}
-
-Result<int64_t> EmulatedRank::latest(const std::vector<InstructionId>& after) const {
-  int64_t out = 0;
-  for (const InstructionId before : after) {
-    BRAID_ASSIGN(const int64_t end_ns, end_of(before.value));
-    out = std::max(out, end_ns);
-  }
-  return out;
-}
+      trace_(work_.rank) {}
 
 Status EmulatedRank::run(const EmulatedClock& clock) {
   clock_ = clock;
-  fabric_.set_clock(clock);
-  lanes_.start();
-  const Status ran = run_list(
+  fabric_.set_clock(clock), trace_.set_clock(clock), links_->set_clock(clock);
+  BRAID_TRY(run_list(
       program_, work_.rank.value, *this, [](const Call&, double) {},
-      [this](size_t index) { instruction_ = static_cast<int32_t>(index); });
-  if (!ran.ok()) fail(ran);
-  BRAID_TRY(ran);
-  for (size_t i = 0; i < list().size(); ++i) {
-    BRAID_ASSIGN(const int64_t end_ns, end_of(static_cast<int32_t>(i)));
-    last_end_ns_ = std::max(last_end_ns_, end_ns);
-  }
-  lanes_.join();
+      [this](size_t index) { instruction_ = static_cast<int32_t>(index); }));
+  while (!under_way_.empty()) BRAID_TRY(end_of(under_way_.begin()->first).status());
+  for (const auto& [index, end_ns] : ends_) last_end_ns_ = std::max(last_end_ns_, end_ns);
+  clock_.sleep_until(last_end_ns_);
   BRAID_TRY(fields_->end_step());
   if (fields_ahead_) BRAID_TRY(fields_ahead_->end_step());
   real_end_ns_ = clock_.now_ns();
-  return failure_;
+  return ok_status();
 }
 
 Status EmulatedRank::enter_call(const CallPart& at, int32_t first) {
@@ -119,15 +70,20 @@ Status EmulatedRank::enter_call(const CallPart& at, int32_t first) {
   BRAID_ASSIGN(const int64_t ready, latest(list()[first].after));
   device_ns_ = std::max(device_ns_, ready);
   entered_ns_[at] = device_ns_;
+  if (EmulatedCall* const work = open_work(at); work != nullptr) open_stages(work);
   return ok_status();
 }
 
-void EmulatedRank::leave_call(const CallPart& at) {
+Status EmulatedRank::leave_call(const CallPart& at) {
+  if (const auto stages = stages_.find(at); stages != stages_.end())
+    BRAID_TRY(stages->second.finish());
   for (size_t i = 0; i < list().size(); ++i)
-    if (call_of(list()[i]) == at && !stands_between_calls(list()[i].kind)) ends_.set(i, device_ns_);
+    if (call_of(list()[i]) == at && !stands_between_calls(list()[i].kind))
+      ends_[static_cast<int32_t>(i)] = device_ns_;
   TraceEvent span;
   span.kind = EventKind::kCall, span.call = at.first;
   record(span, entered_ns_[at], device_ns_);
+  return ok_status();
 }
 
 Status EmulatedRank::execute(const Instruction& instruction) {
@@ -138,8 +94,7 @@ Status EmulatedRank::execute(const Instruction& instruction) {
     case OpKind::kRegionBegin:
       return begin_region(at);
     case OpKind::kRegionEnd:
-      leave_call(at);
-      return ok_status();
+      return leave_call(at);
     case OpKind::kRound:
       return run_round(open_work(at));
     case OpKind::kAgree:
@@ -153,18 +108,17 @@ Status EmulatedRank::execute(const Instruction& instruction) {
     case OpKind::kAllGather:
       return run_ops(instruction);
     case OpKind::kShare:
+      return share(instruction_);
     case OpKind::kExchange:
+      return begin_exchange(instruction_);
     case OpKind::kHandOver:
-      came_.set(instruction_, device_ns_);  // a lane goes on from here
-      return ok_status();
+      return hand_over(instruction_);
     case OpKind::kReallocate:
       if (prices_.moves_slices(instruction.detail)) return move_slices(instruction_);
-      begin_move(instruction_);
-      return ok_status();
+      return begin_move(instruction_);
     case OpKind::kLoad:
     case OpKind::kOffload:
-      begin_move(instruction_);
-      return ok_status();
+      return begin_move(instruction_);
     default:
       return ok_status();
   }
@@ -180,8 +134,7 @@ Status EmulatedRank::run_call(const CallPart& at) {
     for (size_t i = 0; i < work->ops.ops.size(); ++i)
       BRAID_TRY(run_op(work, static_cast<int32_t>(i)));
   }
-  leave_call(at);
-  return ok_status();
+  return leave_call(at);
 }
 
 EmulatedCall* EmulatedRank::open_work(const CallPart& at) {
@@ -270,26 +223,27 @@ Result<int64_t> EmulatedRank::end_after_loads(const EmulatedCall& work, const Op
 
 Status EmulatedRank::run_op(EmulatedCall* work, int32_t index) {
   const Op& op = work->ops.ops[index];
-  if (op.kind == OpKind::kSend || op.kind == OpKind::kReceive) return ok_status();  // in its lane
+  if (op.kind == OpKind::kReceive) return stages_.at({work->id, work->part}).receive(op, {});
+  if (op.kind == OpKind::kSend) {
+    stages_.at({work->id, work->part}).send(op, {});
+    return ok_status();
+  }
   world_.position().enter(cat("emulated step, call ", call(work->id).name),
                           cat("op ", index, " (", op_kind_name(op.kind), ")"));
   int64_t ready = device_ns_;
-  for (const int32_t before : op.after) {
-    if (before < 0) continue;
-    BRAID_ASSIGN(const int64_t end_ns, work->ends->wait(before));
-    ready = std::max(ready, end_ns);
-  }
+  for (const int32_t before : op.after)
+    if (before >= 0) ready = std::max(ready, work->ends[before]);
   if (op.kind == OpKind::kForward || op.kind == OpKind::kBackward) {
     BRAID_ASSIGN(ready, meet_inside(*work, work->ops, op, ready));
   } else if (op.group >= 0) {
     BRAID_TRY(run_collective(work, index, ready));
-    work->ends->set(index, device_ns_);
+    work->ends[index] = device_ns_;
     return ok_status();
   }
   BRAID_ASSIGN(const int64_t end_ns,
                end_after_loads(*work, op, ready, compute_length(work->seconds[index])));
   compute_until(end_ns);
-  work->ends->set(index, device_ns_);
+  work->ends[index] = device_ns_;
   if (op.kind == OpKind::kZero || op.kind == OpKind::kLoss) return ok_status();
   TraceEvent event;
   event.kind = event_of(op.kind), event.call = work->id, event.micro_batch = op.micro_batch;
@@ -307,8 +261,8 @@ Result<int64_t> EmulatedRank::meet(Communicator* group, OpKind kind, StandIn min
   for (const StandIn& each : brought) {
     ready = std::max(ready, each.ready_ns);
     if (each.what != mine.what)
-      note_misplaced(cat(world_.position().text(), ": ranks of group ", group->name(),
-                         " execute different ops"));
+      trace_.note_misplaced(cat(world_.position().text(), ": ranks of group ", group->name(),
+                                " execute different ops"));
   }
   if (all != nullptr) *all = brought;
   return ready;
@@ -319,7 +273,7 @@ Result<int64_t> EmulatedRank::meet_inside(const EmulatedCall& work, const Expans
                                           const Op& op, int64_t ready_ns) {
   for (const InsideCall& inside : calls_inside(work.groups, ops, op)) {
     BRAID_ASSIGN(ready_ns, meet(inside.group, inside.kind,
-                                {ready_ns, identity(work, op, ops.bodies[op.body].part), 0, -1},
+                                {ready_ns, identity(work, op, ops.bodies[op.body].part), 0},
                                 op_kind_name(inside.kind)));
   }
   return ready_ns;
@@ -330,7 +284,7 @@ Status EmulatedRank::run_collective(EmulatedCall* work, int32_t index, int64_t r
   const Op& op = work->ops.ops[index];
   const OpGroup& who = work->ops.groups[op.group];
   const int64_t length = clock_.length_ns(work->seconds[index]);
-  const StandIn mine{ready_ns, identity(*work, op, static_cast<int64_t>(who.kind)), length, -1};
+  const StandIn mine{ready_ns, identity(*work, op, static_cast<int64_t>(who.kind)), length};
   std::vector<int32_t> ports;
   if (among_copies(who.kind) && length > 0) ports = group_ports(problem_.cluster, who.members);
   BRAID_ASSIGN(const Fabric::Span span,
@@ -345,19 +299,17 @@ Status EmulatedRank::run_collective(EmulatedCall* work, int32_t index, int64_t r
 // A collective that this device waits for: when all have come, and these ports are free.
 Result<Fabric::Span> EmulatedRank::pass_together(Communicator* group, OpKind kind, StandIn mine,
                                                  const std::vector<int32_t>& ports) {
-  const bool on_links = group != nullptr && !ports.empty();
-  if (on_links && group->index() == 0) {
-    BRAID_ASSIGN(mine.slot, fabric_.open({static_cast<int32_t>(group->size()), mine.length_ns,
-                                          int64_t{1} << 40, ports}));
-  }
   std::vector<StandIn> all;
   BRAID_ASSIGN(const int64_t ready, meet(group, kind, mine, op_kind_name(kind), &all));
   Fabric::Span span{ready, ready + (all.empty() ? mine.length_ns : all[0].length_ns)};
-  if (on_links) {
-    BRAID_ASSIGN(span, fabric_.pass(static_cast<int32_t>(all[0].slot), mine.ready_ns));
+  if (group != nullptr && !ports.empty()) {
+    const uint64_t key = transfer_key(
+        {kTogether, static_cast<int64_t>(name_seed(0, group->name())), passed_[group]++});
+    const auto ranks = static_cast<int32_t>(group->size());
+    const Fabric::Transfer said{ranks, ranks, mine.length_ns, kOrderTogether, ports};
+    BRAID_ASSIGN(span, fabric_.pass(key, mine.ready_ns, group->index() == 0 ? &said : nullptr));
   }
   compute_until(span.end_ns);
-  if (on_links) fabric_.leave(static_cast<int32_t>(all[0].slot));
   return span;
 }
 
@@ -389,30 +341,29 @@ Status EmulatedRank::agree_on_round(EmulatedCall* work) {
 Result<int64_t> EmulatedRank::meet_in_round(EmulatedCall* work, const EmulatedCall::Round& round,
                                             OpKind run) {
   int64_t ready = device_ns_, calls = 0;
-  std::vector<std::pair<at::Tensor, Pending>> sending;
+  StageMessages stages(everyone_);
   for (Op op : round.ops.ops) {
     if (op.run != run) continue;
     op.minibatch = static_cast<int32_t>(next_round_);
     const int64_t what = identity(*work, op, 0);
-    const int32_t channel = stage_channel(work->id, op.channel);
     if (op.kind == OpKind::kForward) {
       BRAID_ASSIGN(ready, meet_inside(*work, round.ops, op, ready));
       calls += std::ssize(calls_inside(work->groups, round.ops, op));
     } else if (op.kind == OpKind::kSend) {
-      const at::Tensor data = tensor_of({ready, 0, 0, -1});
+      stages.send(op, tensor_of({ready, 0, 0}));
       ++calls;
-      sending.emplace_back(data, everyone_->send(data, op.peer.value, channel, "hidden states"));
     } else if (op.kind == OpKind::kReceive) {
-      BRAID_ASSIGN(const StandIn got, receive(op.peer, channel, "hidden states"));
-      ready = std::max(ready, got.ready_ns);
+      const at::Tensor room = tensor_of({});
+      BRAID_TRY(stages.receive(op, room));
+      ready = std::max(ready, stand_in_of(room).ready_ns);
       ++calls;
     } else if (op.group >= 0) {
       Communicator* const group = work->groups.of(round.ops.groups[op.group].kind);
-      BRAID_ASSIGN(ready, meet(group, op.kind, {ready, what, 0, -1}, op_kind_name(op.kind)));
+      BRAID_ASSIGN(ready, meet(group, op.kind, {ready, what, 0}, op_kind_name(op.kind)));
       calls += group == nullptr ? 0 : 1;
     }
   }
-  for (auto& [data, pending] : sending) BRAID_TRY(pending.wait());
+  BRAID_TRY(stages.finish());
   round_calls_ += calls;
   calls_of_each_round_ += calls * (run == OpKind::kRound ? round.times : round.agreements);
   return ready;

@@ -33,7 +33,7 @@ Status EmulatedRank::gather_slices(const Gather& gather, int32_t index, bool arr
   const uint64_t what = mix_seed(mix_seed(static_cast<uint64_t>(of.value) + 1, arrived ? 1 : 0),
                                  static_cast<uint64_t>(list()[index].detail + 2));
   const StandIn mine{device_ns_, static_cast<int64_t>(what >> 1),
-                     clock_.length_ns(gather.price.seconds), -1};
+                     clock_.length_ns(gather.price.seconds)};
   BRAID_ASSIGN(const Fabric::Span span,
                pass_together(gather.group, OpKind::kAllGather, mine,
                              group_ports(problem_.cluster, gather.sharers)));
@@ -52,14 +52,14 @@ Status EmulatedRank::move_slices(int32_t index) {
   const int32_t entry = list()[index].detail;
   const RoleId& role = program_.copies[program_.reallocations[entry].copy].role;
   world_.position().enter(cat("emulated step, weights of ", role));
-  BRAID_ASSIGN(const int64_t ready, messages_ready(index));
+  BRAID_ASSIGN(const int64_t ready, move_ready(index));
   device_ns_ = std::max(device_ns_, ready);
   BRAID_TRY(gather_slices(gather_of(home_copy(program_, role)), index, false));
-  begin_move(index);
-  BRAID_ASSIGN(const int64_t arrived, reallocated_.wait(index));
+  BRAID_TRY(begin_move(index));
+  BRAID_ASSIGN(const int64_t arrived, end_of(index));
   compute_until(arrived);
   BRAID_TRY(gather_slices(gather_of_arrivals(entry), index, true));
-  ends_.set(index, device_ns_);
+  ends_[index] = device_ns_;
   return ok_status();
 }
 
@@ -72,7 +72,7 @@ Status EmulatedRank::gather_followed(CallId id) {
 // The real calls of all of these.
 void EmulatedRank::note_gathers() {
   const auto note = [&](const Gather& gather) {
-    if (gather.group != nullptr) calls_.push_back({gather.price.seconds, {gather.group}});
+    if (gather.group != nullptr) calls_.note(gather.price.seconds, {gather.group});
   };
   for (const Instruction& i : list()) {
     if (i.kind == OpKind::kReallocate && prices_.moves_slices(i.detail)) {

@@ -9,6 +9,7 @@
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
+#include <tuple>
 
 #include "base/text.h"
 
@@ -16,7 +17,9 @@ namespace braid::inline emulate {
 namespace {
 
 constexpr int32_t kSlots = 16384;
+constexpr int32_t kProbes = 512;  // slots in which a key may be
 constexpr int32_t kPorts = 1024;
+constexpr int32_t kRemembered = 64;  // times in which a port was busy
 
 // Held for its lifetime.
 class Lock {
@@ -37,26 +40,53 @@ Status shared_memory_error(const std::string& what) {
 
 }  // namespace
 
+struct Fabric::Slot {
+  pthread_cond_t changed;  // a party has come, or it has begun
+  bool said, begun;
+  int32_t parties, arrived, awaited, left;
+  int64_t length_ns, order;
+  int64_t ready_ns;  // of the last party
+  int64_t begin_ns, end_ns;
+  int32_t ports;
+  int16_t port[kMostPorts];
+
+  bool complete() const { return said && arrived == parties; }
+};
+
+// When a port is busy, in order. Who comes late with what was ready early finds it free in between.
+struct Fabric::Port {
+  int64_t forgotten_ns;  // before, it was busy
+  int32_t count;
+  Span busy[kRemembered];
+
+  // The first time from then on at which it is free for so long.
+  int64_t free_from(int64_t ns, int64_t length_ns) const {
+    ns = std::max(ns, forgotten_ns);
+    for (int32_t i = 0; i < count; ++i)
+      if (busy[i].end_ns > ns && busy[i].begin_ns < ns + std::max<int64_t>(length_ns, 1))
+        ns = busy[i].end_ns;
+    return ns;
+  }
+  void keep_busy(const Span& span) {
+    if (span.end_ns == span.begin_ns) return;
+    if (count == kRemembered) {
+      forgotten_ns = busy[0].end_ns;
+      std::copy(busy + 1, busy + count--, busy);
+    }
+    Span* const end = busy + count++;
+    Span* const at =
+        std::find_if(busy, end, [&](const Span& each) { return each.begin_ns > span.begin_ns; });
+    std::copy_backward(at, end, end + 1);
+    *at = span;
+  }
+};
+
 struct Fabric::Shared {
-  struct Slot {
-    pthread_cond_t changed;
-    bool taken, granted, freed;
-    int32_t parties, arrived, left;
-    int64_t length_ns, order;
-    int64_t ready_ns, due_ns;  // of the last party; when it may be served
-    int64_t begin_ns, end_ns;
-    int32_t ports;
-    int16_t port[kMostPorts];
-  };
-  struct Port {
-    bool busy;
-    int64_t free_ns;  // since when, or until when it is busy
-  };
   pthread_mutex_t mutex;
-  int32_t next;           // where the search for a free slot begins
   int32_t waiting;        // entries of the list
-  int32_t waits[kSlots];  // slots whose parties have all come, in the order of the rule
+  int32_t waits[kSlots];  // slots whose parties have all come, which have not begun
   Port port[kPorts];
+  uint64_t key[kSlots];  // 0: the slot is free
   Slot slot[kSlots];
 };
 
@@ -125,94 +155,105 @@ Result<std::unique_ptr<Fabric>> Fabric::share(Communicator& everyone,
   return std::unique_ptr<Fabric>(new Fabric(*shared, options));
 }
 
-Result<int32_t> Fabric::open(const Transfer& transfer) {
-  BRAID_CHECK(transfer.ports.size() <= kMostPorts, "ports of a transfer");
-  const Lock lock(shared_->mutex);
-  for (int32_t tried = 0; tried < kSlots; ++tried) {
-    const int32_t at = (shared_->next + tried) % kSlots;
-    Shared::Slot& slot = shared_->slot[at];
-    if (slot.taken) continue;
-    shared_->next = (at + 1) % kSlots;
-    slot.taken = true, slot.granted = slot.freed = false;
-    slot.parties = transfer.parties, slot.arrived = slot.left = 0;
-    slot.length_ns = transfer.length_ns, slot.order = transfer.order, slot.ready_ns = 0;
-    slot.ports = static_cast<int32_t>(transfer.ports.size());
-    std::copy(transfer.ports.begin(), transfer.ports.end(), slot.port);
-    return at;
+// Where a key is, or comes to be.
+Result<int32_t> Fabric::slot_of(uint64_t key) {
+  int32_t free = -1;
+  for (int32_t tried = 0; tried < kProbes; ++tried) {
+    const auto at = static_cast<int32_t>((key + static_cast<uint64_t>(tried)) % kSlots);
+    if (shared_->key[at] == key) return at;
+    if (shared_->key[at] == 0 && free < 0) free = at;
   }
-  return Status(Code::kUnavailable, cat("more than ", kSlots, " emulated transfers at a time"));
+  if (free < 0)
+    return Status(Code::kUnavailable,
+                  cat("more emulated transfers at a time than there is room for, ", kSlots));
+  shared_->key[free] = key;
+  Slot& slot = shared_->slot[free];
+  slot.said = slot.begun = false;
+  slot.arrived = slot.left = slot.ports = 0;
+  slot.ready_ns = 0;
+  return free;
 }
 
-// Begins what waits for nothing any more, in the order of the rule.
-void Fabric::serve(int64_t now_ns) {
-  int32_t kept = 0;
+// As of now: what comes later may take its ports before.
+int64_t Fabric::begin_of(const Slot& slot) const {
+  int64_t out = slot.ready_ns;
+  for (int32_t i = 0, free = 0; free < slot.ports; i = (i + 1) % slot.ports) {
+    const int64_t next = shared_->port[slot.port[i]].free_from(out, slot.length_ns);
+    free = next == out ? free + 1 : 1;  // ports in a row that are free then
+    out = next;
+  }
+  return out;
+}
+
+// Begins the transfer that begins first of those that may, in the order of the rule.
+bool Fabric::serve_one(int64_t now_ns) {
+  int32_t first = -1;
+  std::tuple<int64_t, int64_t, int64_t> earliest;
   for (int32_t i = 0; i < shared_->waiting; ++i) {
-    const int32_t id = shared_->waits[i];
-    Shared::Slot& slot = shared_->slot[id];
-    const int16_t *const first = slot.port, *const end = first + slot.ports;
-    const bool busy = slot.due_ns > now_ns || std::any_of(first, end, [&](int16_t port) {
-                        return shared_->port[port].busy;
-                      });
-    if (busy) {
-      shared_->waits[kept++] = id;
-      continue;
-    }
-    slot.begin_ns = slot.ready_ns;
-    for (const int16_t* port = first; port != end; ++port)
-      slot.begin_ns = std::max(slot.begin_ns, shared_->port[*port].free_ns);
-    slot.end_ns = slot.begin_ns + slot.length_ns;
-    for (const int16_t* port = first; port != end; ++port)
-      shared_->port[*port] = {true, slot.end_ns};
-    slot.granted = true;
-    pthread_cond_broadcast(&slot.changed);
+    const Slot& slot = shared_->slot[shared_->waits[i]];
+    const std::tuple at(begin_of(slot), slot.ready_ns, slot.order);
+    if (slot.ready_ns + options_.grace_ns > now_ns || std::get<0>(at) > now_ns) continue;
+    if (first < 0 || at < earliest) first = i, earliest = at;
   }
-  shared_->waiting = kept;
+  if (first < 0) return false;
+  Slot& slot = shared_->slot[shared_->waits[first]];
+  shared_->waits[first] = shared_->waits[--shared_->waiting];
+  slot.begin_ns = std::get<0>(earliest), slot.end_ns = slot.begin_ns + slot.length_ns;
+  for (int32_t i = 0; i < slot.ports; ++i)
+    shared_->port[slot.port[i]].keep_busy({slot.begin_ns, slot.end_ns});
+  slot.begun = true;
+  pthread_cond_broadcast(&slot.changed);
+  return true;
 }
 
-Result<Fabric::Span> Fabric::pass(int32_t id, int64_t ready_ns) {
+Status Fabric::come(uint64_t key, int64_t ready_ns, const Transfer* transfer) {
+  const Lock lock(shared_->mutex);
+  BRAID_ASSIGN(const int32_t at, slot_of(key));
+  Slot& slot = shared_->slot[at];
+  slot.ready_ns = std::max(slot.ready_ns, ready_ns);
+  ++slot.arrived;
+  if (transfer != nullptr) {
+    BRAID_CHECK(transfer->ports.size() <= kMostPorts, "ports of a transfer");
+    slot.said = true;
+    slot.parties = transfer->parties, slot.awaited = transfer->awaited;
+    slot.length_ns = transfer->length_ns, slot.order = transfer->order;
+    slot.ports = static_cast<int32_t>(transfer->ports.size());
+    std::copy(transfer->ports.begin(), transfer->ports.end(), slot.port);
+  }
+  if (!slot.complete()) return ok_status();
+  shared_->waits[shared_->waiting++] = at;
+  pthread_cond_broadcast(&slot.changed);
+  return ok_status();
+}
+
+Result<Fabric::Span> Fabric::await(uint64_t key) {
   const int64_t deadline_ns =
       EmulatedClock::machine_ns() + static_cast<int64_t>(options_.deadline_s * 1e9);
   const Lock lock(shared_->mutex);
-  Shared::Slot& slot = shared_->slot[id];
-  slot.ready_ns = std::max(slot.ready_ns, ready_ns);
-  const bool complete = ++slot.arrived == slot.parties;
-  if (complete) {
-    slot.due_ns = slot.ready_ns + options_.grace_ns;
-    const auto before = [&](int32_t a, int32_t b) {
-      const Shared::Slot &x = shared_->slot[a], &y = shared_->slot[b];
-      return std::pair(x.ready_ns, x.order) < std::pair(y.ready_ns, y.order);
-    };
-    int32_t* const end = shared_->waits + shared_->waiting++;
-    int32_t* const at = std::upper_bound(shared_->waits, end, id, before);
-    std::copy_backward(at, end, end + 1);
-    *at = id;
-    serve(clock_.now_ns());
-  }
-  while (!slot.granted) {
-    // Who completed the transfer comes back when it is due; what it waits for then wakes it.
-    const int64_t due =
-        complete && slot.due_ns > clock_.now_ns() ? slot.due_ns + clock_.origin_ns() : deadline_ns;
-    const timespec until = machine_time(std::min(due, deadline_ns));
-    pthread_cond_timedwait(&slot.changed, &shared_->mutex, &until);
-    if (slot.granted) break;
+  BRAID_ASSIGN(const int32_t at, slot_of(key));
+  Slot& slot = shared_->slot[at];
+  while (true) {
+    while (serve_one(clock_.now_ns())) {
+    }
+    if (slot.begun) break;
     if (EmulatedClock::machine_ns() >= deadline_ns)
       return Status(Code::kDeadline,
                     cat("an emulated transfer did not begin within ", options_.deadline_s,
-                        " s: ", slot.arrived, " of ", slot.parties, " ranks have come"));
-    serve(clock_.now_ns());
+                        " s: ", slot.arrived, " of ",
+                        slot.said ? cat(slot.parties) : std::string("its"), " ranks have come"));
+    const int64_t due_ns = std::max(slot.ready_ns + options_.grace_ns, begin_of(slot));
+    const int64_t wake_ns = slot.complete() ? due_ns + clock_.origin_ns() : deadline_ns;
+    const timespec until = machine_time(std::min(wake_ns, deadline_ns));
+    pthread_cond_timedwait(&slot.changed, &shared_->mutex, &until);
   }
-  return Span{slot.begin_ns, slot.end_ns};
+  const Span out{slot.begin_ns, slot.end_ns};
+  if (++slot.left == slot.awaited) shared_->key[at] = 0;
+  return out;
 }
 
-void Fabric::leave(int32_t id) {
-  const Lock lock(shared_->mutex);
-  Shared::Slot& slot = shared_->slot[id];
-  if (!slot.freed) {
-    slot.freed = true;
-    for (int32_t i = 0; i < slot.ports; ++i) shared_->port[slot.port[i]].busy = false;
-    serve(clock_.now_ns());
-  }
-  if (++slot.left == slot.parties) slot.taken = false;
+Result<Fabric::Span> Fabric::pass(uint64_t key, int64_t ready_ns, const Transfer* transfer) {
+  BRAID_TRY(come(key, ready_ns, transfer));
+  return await(key);
 }
 
 }  // namespace braid::inline emulate

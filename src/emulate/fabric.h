@@ -4,11 +4,13 @@
 // want a port the one that was ready first gets it, of those ready at once the one of lower order.
 // It knows no program and no trace: ranks come with what they are about to transfer.
 //
-// A transfer is a slot. One of its parties opens it and tells the others its number over the real
-// transport; each passes through it, and leaves it when its end has come. Times are
-// EmulatedClock's. A transfer is served `grace_ns` after it was ready, so that what is ready at the
-// same time and arrives a little later is ordered by the rule and not by chance; it begins when it
-// was ready all the same. Thread- and process-safe.
+// A transfer has a key, which its parties make of what they know alike. Each of them comes to it,
+// since when it is ready, and goes on; one says what is transferred. Who awaits the transfer learns
+// when it began and ends. Times are EmulatedClock's, and nobody has to wait for a transfer to
+// begin: those that have come are served in the order of the rule, as of their own times, whenever
+// someone awaits one. A transfer is served `grace_ns` after it was ready, so that what is ready at
+// the same time and comes a little later is ordered by the rule and not by chance; it begins when
+// it was ready all the same. Thread- and process-safe.
 #pragma once
 
 #include <cstdint>
@@ -24,7 +26,7 @@ namespace braid::inline emulate {
 struct FabricOptions {
   int32_t ports = 0;
   int64_t grace_ns = 2000000;
-  double deadline_s = 300;  // of a wait for the other parties and for ports
+  double deadline_s = 300;  // of a wait until a transfer begins
 };
 
 class Fabric {
@@ -40,28 +42,34 @@ class Fabric {
   void set_clock(const EmulatedClock& clock) { clock_ = clock; }
 
   struct Transfer {
-    int32_t parties = 2;
+    int32_t parties = 1;  // that it waits for
+    int32_t awaited = 1;  // by so many; then its key is free again
     int64_t length_ns = 0;
     int64_t order = 0;
     std::vector<int32_t> ports;  // at most kMostPorts
   };
   static constexpr size_t kMostPorts = 256;
-  // The number of a slot. Errors: none is free.
-  Result<int32_t> open(const Transfer& transfer);
+  // This party comes to a transfer, ready since then. `transfer`: of the party that says what it
+  // is; null of the others. REQUIRES: the key is not 0. Errors: too many transfers.
+  Status come(uint64_t key, int64_t ready_ns, const Transfer* transfer);
 
   struct Span {
     int64_t begin_ns = 0, end_ns = 0;
   };
-  // This party is ready since `ready_ns`: waits until all are and the ports are free. kDeadline:
-  // not in time.
-  Result<Span> pass(int32_t slot, int64_t ready_ns);
-  // Every party, once the end has come; the first frees the ports.
-  void leave(int32_t slot);
+  // When it passes, once it has begun. kDeadline: not in time.
+  Result<Span> await(uint64_t key);
+  // Both, of a transfer that all parties await.
+  Result<Span> pass(uint64_t key, int64_t ready_ns, const Transfer* transfer);
 
  private:
   struct Shared;
+  struct Slot;
+  struct Port;
   Fabric(Shared* shared, const FabricOptions& options);
-  void serve(int64_t now_ns);  // REQUIRES: the mutex is held
+  // REQUIRED below: the mutex is held.
+  Result<int32_t> slot_of(uint64_t key);
+  int64_t begin_of(const Slot& slot) const;
+  bool serve_one(int64_t now_ns);
 
   Shared* shared_;
   FabricOptions options_;

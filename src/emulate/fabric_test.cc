@@ -3,15 +3,13 @@
 
 #include <gmock/gmock.h>
 
-#include <thread>
-
 #include "comm/rank_testing.h"
-#include "emulate/end_times.h"
 
 namespace braid::inline emulate {
 namespace {
 
 constexpr int64_t kMs = 1000000;
+constexpr uint64_t kLong = 7, kBoth = 8, kShort = 9;  // transfers
 
 std::unique_ptr<Fabric> shared_fabric(World& world) {
   auto everyone = world.everyone();
@@ -22,60 +20,74 @@ std::unique_ptr<Fabric> shared_fabric(World& world) {
   return std::move(*fabric);
 }
 
-int32_t opened(Fabric& fabric, const Fabric::Transfer& transfer) {
-  const auto slot = fabric.open(transfer);
-  EXPECT_TRUE(slot.ok());
-  return slot.ok() ? *slot : 0;
-}
-
 // A transfer that waits for a port keeps no other one busy, and begins when the last is free.
 RANK_TEST(Fabric, WaitingKeepsNoPort, 2) {
   const auto fabric = shared_fabric(world);
   if (world.global_rank() != 0) return;
-  const int32_t long_one = opened(*fabric, {1, 10 * kMs, 0, {0}});
-  const int32_t both = opened(*fabric, {1, 5 * kMs, 1, {0, 1}});
-  const int32_t short_one = opened(*fabric, {1, 5 * kMs, 2, {1}});
-  const auto first = fabric->pass(long_one, 0);
+  const Fabric::Transfer long_one{1, 1, 10 * kMs, 0, {0}}, both{1, 1, 5 * kMs, 1, {0, 1}},
+      short_one{1, 1, 5 * kMs, 2, {1}};
+  ASSERT_TRUE(fabric->come(kBoth, 1 * kMs, &both).ok());
+  ASSERT_TRUE(fabric->come(kLong, 0, &long_one).ok());
+  const auto first = fabric->await(kLong);
   EXPECT_EQ(first->begin_ns, 0);
-  Fabric::Span waited;
-  std::thread waits([&] { waited = *fabric->pass(both, 1 * kMs); });
-  const auto other = fabric->pass(short_one, 2 * kMs);
+  const auto other = fabric->pass(kShort, 2 * kMs, &short_one);
   EXPECT_EQ(other->begin_ns, 2 * kMs);
   EXPECT_EQ(other->end_ns, 7 * kMs);
-  fabric->leave(short_one);
-  fabric->leave(long_one);
-  waits.join();
-  EXPECT_EQ(waited.begin_ns, 10 * kMs);
-  EXPECT_EQ(waited.end_ns, 15 * kMs);
-  fabric->leave(both);
+  const auto waited = fabric->await(kBoth);
+  EXPECT_EQ(waited->begin_ns, 10 * kMs);
+  EXPECT_EQ(waited->end_ns, 15 * kMs);
+}
+
+// Served long after it, transfers pass as they would have: of those that want a port the one that
+// was ready first, of those ready at once the one of lower order.
+RANK_TEST(Fabric, LateServiceKeepsTheRule, 2) {
+  const auto fabric = shared_fabric(world);
+  if (world.global_rank() != 0) return;
+  const Fabric::Transfer second{1, 1, 4 * kMs, 8, {0}}, third{1, 1, 4 * kMs, 9, {0}},
+      first{1, 1, 4 * kMs, 7, {0}};
+  ASSERT_TRUE(fabric->come(kShort, 2 * kMs, &third).ok());
+  ASSERT_TRUE(fabric->come(kBoth, 2 * kMs, &second).ok());
+  ASSERT_TRUE(fabric->come(kLong, 1 * kMs, &first).ok());
+  EmulatedClock(EmulatedClock::machine_ns(), 1).sleep_until(20 * kMs);
+  EXPECT_EQ(fabric->await(kShort)->begin_ns, 9 * kMs);
+  EXPECT_EQ(fabric->await(kBoth)->begin_ns, 5 * kMs);
+  EXPECT_EQ(fabric->await(kLong)->begin_ns, 1 * kMs);
+}
+
+// What was ready early and comes late passes where its port was free.
+RANK_TEST(Fabric, ComesLateToAFreePort, 2) {
+  const auto fabric = shared_fabric(world);
+  if (world.global_rank() != 0) return;
+  const Fabric::Transfer later{1, 1, 4 * kMs, 0, {0}}, early{1, 1, 4 * kMs, 0, {0, 1}},
+      too_long{1, 1, 5 * kMs, 0, {0}};
+  EXPECT_EQ(fabric->pass(kLong, 8 * kMs, &later)->begin_ns, 8 * kMs);
+  EXPECT_EQ(fabric->pass(kShort, 1 * kMs, &early)->begin_ns, 1 * kMs);
+  EXPECT_EQ(fabric->pass(kBoth, 2 * kMs, &too_long)->begin_ns, 12 * kMs);
 }
 
 // It begins when both sides are ready, whoever comes last, and both learn the same.
 RANK_TEST(Fabric, BothSidesMustBeReady, 2) {
   const auto fabric = shared_fabric(world);
-  Communicator& everyone = **world.everyone();
   const bool first = world.global_rank() == 0;
-  const int32_t slot = first ? opened(*fabric, {2, 4 * kMs, 0, {0, 1}}) : 0;  // the first slot
-  EXPECT_TRUE(everyone.barrier("opened").ok());
-  const auto span = fabric->pass(slot, first ? 3 * kMs : 9 * kMs);
+  const Fabric::Transfer said{2, 2, 4 * kMs, 0, {0, 1}};
+  const auto span = fabric->pass(kBoth, first ? 3 * kMs : 9 * kMs, first ? &said : nullptr);
   ASSERT_TRUE(span.ok()) << span.status().message();
   EXPECT_EQ(span->begin_ns, 9 * kMs);
   EXPECT_EQ(span->end_ns, 13 * kMs);
-  fabric->leave(slot);
+  EXPECT_TRUE((**world.everyone()).barrier("both have passed").ok());
 }
 
-TEST(EndTimes, AWaitEndsWithTheTimeOrTheFailure) {
-  EndTimes ends(2);
-  Result<int64_t> seen = int64_t{-1};
-  std::thread waits([&] { seen = ends.wait(0); });
-  ends.set(0, 7);
-  waits.join();
-  EXPECT_EQ(*seen, 7);
-  std::thread fails([&] { seen = ends.wait(1); });
-  ends.fail({Code::kUnavailable, "a peer is gone"});
-  fails.join();
-  EXPECT_EQ(seen.status().message(), "a peer is gone");
-  EXPECT_EQ(*ends.wait(0), 7);  // what is there stays
+// Who awaits a transfer may come before anyone has.
+RANK_TEST(Fabric, AwaitedBeforeItIsSaid, 2) {
+  const auto fabric = shared_fabric(world);
+  if (world.global_rank() == 0) {
+    EmulatedClock(EmulatedClock::machine_ns(), 1).sleep_until(20 * kMs);
+    const Fabric::Transfer said{1, 1, 4 * kMs, 0, {0}};
+    EXPECT_TRUE(fabric->come(kLong, 6 * kMs, &said).ok());
+  } else {
+    EXPECT_EQ(fabric->await(kLong)->begin_ns, 6 * kMs);
+  }
+  EXPECT_TRUE((**world.everyone()).barrier("it has passed").ok());
 }
 
 }  // namespace

@@ -90,7 +90,7 @@ Result<RankWork> make_rank_work(const Program& program, const StepPrices& prices
     if (!work.generates)
       work.seconds = prices.op_seconds(work.ops, prices.partition(work.id, work.part));
     work.groups = groups.at(work.id.value);
-    work.ends = std::make_unique<EndTimes>(work.ops.ops.size());
+    work.ends.assign(work.ops.ops.size(), 0);
   }
   return out;
 }

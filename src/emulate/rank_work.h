@@ -9,7 +9,6 @@
 #include <vector>
 
 #include "comm/world.h"
-#include "emulate/end_times.h"
 #include "program/op_cursor.h"
 #include "samples/call_groups.h"
 #include "sim/step_prices.h"
@@ -27,8 +26,8 @@ struct EmulatedCall {
   Expansion ops;
   std::vector<double> seconds;  // of the ops
   CallGroups groups;
-  std::unique_ptr<EndTimes> ends;  // of the ops
-  OpCursor cursor;                 // in them, of the region that is open
+  std::vector<int64_t> ends;  // of the ops that have, by the clock of the step
+  OpCursor cursor;            // in them, of the region that is open
   struct Round {
     Expansion ops;
     double seconds = 0;      // of the whole round

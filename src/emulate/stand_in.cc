@@ -24,12 +24,11 @@ Result<std::vector<StandIn>> reduce_stand_ins(Communicator& group, const StandIn
                                               std::string_view name) {
   constexpr int64_t kNone = std::numeric_limits<int64_t>::min();
   const bool first = group.index() == 0;
-  const at::Tensor all = at::tensor({mine.ready_ns, mine.what, -mine.what,
-                                     first ? mine.length_ns : kNone, first ? mine.slot : kNone},
-                                    at::kLong);
+  const at::Tensor all =
+      at::tensor({mine.ready_ns, mine.what, -mine.what, first ? mine.length_ns : kNone}, at::kLong);
   BRAID_TRY(group.all_reduce(all, Reduce::kMax, name).wait());
   const auto* n = all.const_data_ptr<int64_t>();
-  return std::vector<StandIn>{{n[0], n[1], n[3], n[4]}, {n[0], -n[2], n[3], n[4]}};
+  return std::vector<StandIn>{{n[0], n[1], n[3]}, {n[0], -n[2], n[3]}};
 }
 
 // Sums have room for each member's numbers.
@@ -42,12 +41,12 @@ at::Tensor own_row(Communicator& group, const StandIn& mine) {
 }  // namespace
 
 at::Tensor tensor_of(const StandIn& s) {
-  return at::tensor({s.ready_ns, s.what, s.length_ns, s.slot}, at::kLong);
+  return at::tensor({s.ready_ns, s.what, s.length_ns}, at::kLong);
 }
 
 StandIn stand_in_of(const at::Tensor& tensor) {
   const auto* n = tensor.const_data_ptr<int64_t>();
-  return {n[0], n[1], n[2], n[3]};
+  return {n[0], n[1], n[2]};
 }
 
 Result<std::vector<StandIn>> exchange_stand_ins(Communicator& group, OpKind kind, int64_t root,

@@ -17,10 +17,9 @@ struct StandIn {
   int64_t ready_ns = 0;
   int64_t what = 0;       // equal on all ranks that mean the same
   int64_t length_ns = 0;  // of the modelled transfer
-  int64_t slot = -1;      // of the fabric; -1: none
 };
 
-inline constexpr int64_t kStandInBytes = 4 * sizeof(int64_t);
+inline constexpr int64_t kStandInBytes = 3 * sizeof(int64_t);
 
 // The collective of this kind over the members of the group: what each of them brought, in their
 // order; of a broadcast from `root` (a global rank) only what that and this rank brought; of an
