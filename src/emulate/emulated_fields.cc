@@ -53,8 +53,8 @@ void EmulatedFields::begin() {
   }
 }
 
-// What a fetch has read travels as text; a compute call shares no field: its ranks say whether they
-// have failed.
+// A fetch tells what it has read, which are no rows yet; a compute call shares no field: its ranks
+// say whether they have failed.
 bool EmulatedFields::sends_values(const Exchange& shared) const {
   const CallKind kind = program_.graph.calls[shared.producer.value].kind;
   return kind != CallKind::kFetch && kind != CallKind::kCompute;

@@ -6,6 +6,7 @@
 
 #include "base/contains.h"
 #include "program/expand.h"
+#include "program/listed_messages.h"
 #include "program/placement.h"
 
 namespace braid::inline program {
@@ -120,20 +121,29 @@ int64_t told_numbers(const Call& fetch, int64_t samples) {
   };
   const bool pairs = fetch.function == "pairs", answered = writes("response_ids");
   const int64_t answers = pairs ? 2 : (answered ? 1 : samples);
-  return 1 + (writes("mismatched_ids") ? 1 : 0) +
+  return 1 + (writes("mismatched_ids") ? 2 : 0) +
          (answered ? answers * (writes("loss_mask") ? 2 : 1) : 0);
 }
 
-std::vector<ToldByAll> told_in_fetch(const Call& fetch, int64_t prompts, int64_t samples,
-                                     int64_t ranks) {
-  if (ranks == 1) return {};
-  constexpr int64_t kBytes = 8, kMark = 1;  // of a number; of a text: it tells of no failure
-  const int64_t row = told_numbers(fetch, samples) * kBytes;
-  const int64_t total = ranks * kMark + prompts * row,
-                longest = kMark + (prompts + ranks - 1) / ranks * row;
-  const bool sums = sums_texts(total, longest, ranks);
-  return {{OpKind::kAllGather, ranks * kBytes},
-          {sums ? OpKind::kAllReduce : OpKind::kAllGather, sums ? total : ranks * longest}};
+std::vector<int64_t> told_by_ranks(const Call& fetch, int64_t prompts, int64_t samples,
+                                   int64_t ranks) {
+  std::vector<int64_t> out;
+  for (int64_t rank = 0; rank < ranks; ++rank) {
+    const int64_t rows = run_begin(prompts, rank + 1, ranks) - run_begin(prompts, rank, ranks);
+    out.push_back(words_beside(fetch) + rows * told_numbers(fetch, samples));
+  }
+  return out;
+}
+
+std::optional<ToldByAll> told_in_fetch(const Call& fetch, int64_t prompts, int64_t samples,
+                                       int64_t ranks) {
+  if (ranks == 1) return std::nullopt;
+  const std::vector<int64_t> told = told_by_ranks(fetch, prompts, samples, ranks);
+  const int64_t total = std::accumulate(told.begin(), told.end(), int64_t{0}),
+                longest = *std::max_element(told.begin(), told.end());
+  const bool sums = sums_pieces(total, longest, ranks);
+  return ToldByAll{sums ? OpKind::kAllReduce : OpKind::kAllGather,
+                   (sums ? total : ranks * longest) * kNumberBytes};
 }
 
 std::vector<std::vector<CallId>> waited_for(const Graph& graph) {
@@ -273,7 +283,10 @@ std::vector<SampleRows> read_by_rank(const Program& program, CallId id,
   return rows;
 }
 
-int64_t words_beside(const Call& call) { return call.kind == CallKind::kReward ? 3 : 0; }
+int64_t words_beside(const Call& call) {
+  if (call.kind == CallKind::kFetch) return 1;
+  return call.kind == CallKind::kReward ? 3 : 0;
+}
 
 bool tells_scores(const Call& call) { return call.kind == CallKind::kReward && uses_model(call); }
 

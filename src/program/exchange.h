@@ -15,6 +15,7 @@
 #include <cstdint>
 #include <map>
 #include <memory>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -33,18 +34,20 @@ std::vector<std::string> shared_fields(const Call& call);
 // how long its prompt and its responses are, and what else decides which samples there are.
 // `samples`: of a prompt, where responses are generated.
 int64_t told_numbers(const Call& fetch, int64_t samples);
-// The collectives in which all ranks tell each other these of `prompts` rows, of which each has
-// read an even share, and their bytes; none for one rank. They travel as texts: how long each is,
-// then all of them.
+// How many each rank tells there, [rank], of `prompts` rows, of which each has read an even share:
+// words_beside() it, then those of its rows.
+std::vector<int64_t> told_by_ranks(const Call& fetch, int64_t prompts, int64_t samples,
+                                   int64_t ranks);
+// The collective in which they do, and its bytes; none for one rank.
 struct ToldByAll {
   OpKind kind = OpKind::kAllGather;
   int64_t bytes = 0;
 };
-std::vector<ToldByAll> told_in_fetch(const Call& fetch, int64_t prompts, int64_t samples,
-                                     int64_t ranks);
-// Whether texts of all ranks are summed, each in its place, and not gathered in rooms of the
-// longest one: in a ring a sum passes each byte twice.
-inline bool sums_texts(int64_t total, int64_t longest, int64_t ranks) {
+std::optional<ToldByAll> told_in_fetch(const Call& fetch, int64_t prompts, int64_t samples,
+                                       int64_t ranks);
+// Whether what all ranks say is summed, each in its place, and not gathered in rooms of the longest
+// piece: in a ring a sum passes each byte twice.
+inline bool sums_pieces(int64_t total, int64_t longest, int64_t ranks) {
   return 2 * total < ranks * longest;
 }
 
@@ -106,8 +109,9 @@ std::vector<SampleRows> read_by_rank(const Program& program, CallId call,
                                      std::vector<SampleRows> rows,
                                      const std::vector<SampleRows>& scored);
 
-// Numbers that each rank says of itself in the share of a call, beside its fields: of a reward
-// whether it has failed, and how many samples had no answer in time or an error.
+// Numbers that each rank says of itself in the share of a call, beside its fields: whether it has
+// failed, and of a reward how many samples had no answer in time or an error. None where a call
+// shares what has been agreed on.
 int64_t words_beside(const Call& call);
 // Whether the ranks of a reward call tell all what its model gave, before they ask the list.
 bool tells_scores(const Call& call);

@@ -3,7 +3,6 @@
 #include <ATen/ops/tensor.h>
 
 #include <algorithm>
-#include <cstring>
 #include <numeric>
 #include <utility>
 
@@ -41,10 +40,6 @@ int64_t digest_of(const std::vector<int32_t>& ids) {
   const std::string_view bytes(reinterpret_cast<const char*>(ids.data()),
                                ids.size() * sizeof(int32_t));
   return static_cast<int64_t>(name_seed(ids.size(), bytes));
-}
-
-std::string text_of(const std::vector<int64_t>& numbers) {
-  return {reinterpret_cast<const char*>(numbers.data()), numbers.size() * sizeof(int64_t)};
 }
 
 // For each sample another one before it, whose prompt is another where there is such a one: TRL's
@@ -91,46 +86,53 @@ bool SampleReader::needed_by(const Call& call) const {
 }
 
 // Of a record as many numbers as of any other.
-std::vector<int64_t> SampleReader::told_of(const DataRecord& record) const {
-  std::vector<int64_t> out = {static_cast<int64_t>(record.prompt_ids.size())};
-  if (compares_) out.push_back(digest_of(record.prompt_ids));
+std::vector<int32_t> SampleReader::told_of(const DataRecord& record) const {
+  std::vector<int32_t> out;
+  const auto tell = [&](int64_t number) { out.push_back(static_cast<int32_t>(number)); };
+  tell(std::ssize(record.prompt_ids));
+  if (compares_) {
+    const int64_t digest = digest_of(record.prompt_ids);
+    tell(digest), tell(digest >> 32);  // its halves
+  }
   for (int64_t k = 0; answered_ && k < copies_; ++k) {
-    out.push_back(static_cast<int64_t>(response_of(record, pairs_ && k == 1).size()));
-    if (masks_) out.push_back(learned_of(record, out.back()));
+    tell(std::ssize(response_of(record, pairs_ && k == 1)));
+    if (masks_) tell(learned_of(record, out.back()));
   }
   return out;
 }
 
-Result<std::string> SampleReader::read_share(int64_t cursor, int64_t prompts) {
+Result<std::vector<int32_t>> SampleReader::read_share(int64_t cursor, int64_t prompts) {
   prompts_ = prompts;
   if (compares_ && prompts_ * copies_ < 2)
     return invalid_input(
         "rollout.prompts_per_step: a step of one sample has no completion of another prompt, which "
         "the baseline is estimated with; use 2 or more");
   records_.clear();
-  std::vector<int64_t> out;
+  std::vector<int32_t> out;
   const int64_t end = run_begin(prompts_, rank_ + 1, ranks_);
   for (int64_t p = run_begin(prompts_, rank_, ranks_); p < end; ++p) {
     BRAID_ASSIGN(const DataRecord* record, record_at(cursor + p));
-    const std::vector<int64_t> told = told_of(*record);
+    const std::vector<int32_t> told = told_of(*record);
     out.insert(out.end(), told.begin(), told.end());
   }
-  return text_of(out);
+  return out;
 }
 
-Result<SampleReader::Told> SampleReader::all_told(const std::vector<std::string>& texts) const {
-  std::string all;
-  for (const std::string& text : texts) all += text;
-  const auto each = static_cast<size_t>(told_numbers(fetch_, copies_));
-  if (all.size() != static_cast<size_t>(prompts_) * each * sizeof(int64_t))
+Result<SampleReader::Told> SampleReader::all_told(
+    const std::vector<std::vector<int32_t>>& told) const {
+  std::vector<int32_t> numbers;
+  for (const std::vector<int32_t>& of_rank : told)
+    numbers.insert(numbers.end(), of_rank.begin(), of_rank.end());
+  if (std::ssize(numbers) != prompts_ * told_numbers(fetch_, copies_))
     return Status{Code::kUnavailable, "what the ranks have read of the data: damaged"};
-  std::vector<int64_t> numbers(all.size() / sizeof(int64_t));
-  std::memcpy(numbers.data(), all.data(), all.size());
   Told out;
   std::vector<int64_t> digests;
   for (auto at = numbers.begin(); at != numbers.end();) {
     out.prompt_lens.insert(out.prompt_lens.end(), copies_, *at++);
-    if (compares_) digests.insert(digests.end(), copies_, *at++);
+    if (compares_) {
+      const int64_t low = *at++ & int64_t{0xFFFFFFFF}, high = *at++;
+      digests.insert(digests.end(), copies_, high << 32 | low);
+    }
     for (int64_t k = 0; answered_ && k < copies_; ++k) {
       out.response_lens.push_back(*at++);
       if (masks_) out.learned.push_back(*at++);
@@ -154,7 +156,7 @@ std::vector<StoredSample> SampleReader::samples_of(int64_t cursor, const Told& t
   return out;
 }
 
-Status SampleReader::begin(int64_t cursor, const std::vector<std::string>& told,
+Status SampleReader::begin(int64_t cursor, const std::vector<std::vector<int32_t>>& told,
                            SampleStore& store) {
   BRAID_ASSIGN(Told all, all_told(told));
   store.begin(samples_of(cursor, all));

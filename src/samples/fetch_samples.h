@@ -28,13 +28,13 @@ class SampleReader {
                int64_t ranks);
 
   // Reads this rank's share of `prompts` records (or pairs) from `cursor` on: as many as each other
-  // rank, or one fewer, in the order of the ranks. Returns what all ranks must know of them. Errors
-  // name file and line.
-  Result<std::string> read_share(int64_t cursor, int64_t prompts);
+  // rank, or one fewer, in the order of the ranks. Returns what all ranks must know of them
+  // (told_numbers() of each). Errors name file and line.
+  Result<std::vector<int32_t>> read_share(int64_t cursor, int64_t prompts);
   // Starts the step in the store, with samples_per_prompt samples of each record where responses
   // are generated. `told`: what read_share() returned on each rank, in their order. The store has
   // the lengths of all rows then, and the values of this rank's share.
-  Status begin(int64_t cursor, const std::vector<std::string>& told, SampleStore& store);
+  Status begin(int64_t cursor, const std::vector<std::vector<int32_t>>& told, SampleStore& store);
 
   // Whether a call needs what the data say of its samples, beside how many and how long they are.
   bool needed_by(const Call& call) const;
@@ -47,8 +47,8 @@ class SampleReader {
 
  private:
   struct Told;  // of all samples of a step
-  std::vector<int64_t> told_of(const DataRecord& record) const;
-  Result<Told> all_told(const std::vector<std::string>& texts) const;
+  std::vector<int32_t> told_of(const DataRecord& record) const;
+  Result<Told> all_told(const std::vector<std::vector<int32_t>>& told) const;
   std::vector<StoredSample> samples_of(int64_t cursor, const Told& told) const;
   Result<const DataRecord*> record_at(int64_t position);
   Status fill(const Rows& rows, SampleStore& store);

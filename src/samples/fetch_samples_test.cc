@@ -57,7 +57,7 @@ struct ReadingJob {
   };
   std::vector<Rank> begin(int64_t ranks) const {
     std::vector<Rank> out;
-    std::vector<std::string> told;
+    std::vector<std::vector<int32_t>> told;
     for (int64_t rank = 0; rank < ranks; ++rank) {
       out.push_back(
           {std::make_unique<SampleReader>(graph, data, options, rank, ranks), SampleStore(graph)});
@@ -183,8 +183,8 @@ TEST(FetchedSamples, WhatRanksToldMustBeOfAllRecords) {
   const ReadingJob job("grpo");
   SampleStore store(job.graph);
   SampleReader reader(job.graph, job.data, job.options, 0, 2);
-  const std::string half = *reader.read_share(kFirst, job.options.prompts_per_step);
-  EXPECT_THAT(reader.begin(kFirst, {half, half.substr(1)}, store).message(),
+  const std::vector<int32_t> half = *reader.read_share(kFirst, job.options.prompts_per_step);
+  EXPECT_THAT(reader.begin(kFirst, {half, {half.begin() + 1, half.end()}}, store).message(),
               HasSubstr("the data: damaged"));
 }
 

@@ -167,13 +167,18 @@ Status FieldExchange::end_step() {
   return ok_status();
 }
 
-Status FieldExchange::bring_to_first(const std::vector<Field>& fields) {
+Status FieldExchange::bring(const std::vector<Field>& fields,
+                            const std::vector<SampleRows>& needed) {
   if (ranks() == 1) return ok_status();
+  start(kAtOnce, fields, moves(fields, needed, {}));
+  return arrive(kAtOnce);
+}
+
+Status FieldExchange::bring_to_first(const std::vector<Field>& fields) {
   std::vector<SampleRows> needed(ranks());
   const Rows all = store_.all_rows();
   needed.front().assign(all.begin(), all.end());
-  start(kAtOnce, fields, moves(fields, needed, {}));
-  return arrive(kAtOnce);
+  return bring(fields, needed);
 }
 
 std::vector<Rows> FieldExchange::said_by_rank(const std::string& field) const {
@@ -193,7 +198,7 @@ GatheredPieces::GatheredPieces(std::vector<int64_t> numbers) : sizes(std::move(n
   const auto ranks = std::ssize(sizes);
   const int64_t total = std::accumulate(sizes.begin(), sizes.end(), int64_t{0});
   for (const int64_t size : sizes) longest = std::max(longest, size);
-  sums = sums_texts(total, longest, ranks);
+  sums = sums_pieces(total, longest, ranks);
   all = sums ? total : ranks * longest;
   for (int64_t rank = 0, before = 0; rank < ranks; before += sizes[rank++])
     begins.push_back(sums ? before : rank * longest);
@@ -316,6 +321,19 @@ Result<std::map<size_t, double>> FieldExchange::gather_numbers(const std::vector
     const at::Tensor numbers = all[from].view(at::kFloat);
     for (size_t i = 0; i < said[from].size(); ++i)
       out[said[from][i]] = numbers.const_data_ptr<float>()[i];
+  }
+  return out;
+}
+
+Result<std::vector<std::vector<int32_t>>> FieldExchange::gather_words(
+    const std::vector<int32_t>& mine, const std::vector<int64_t>& sizes, const std::string& what) {
+  std::vector<std::vector<int32_t>> out = {mine};
+  if (ranks() == 1) return out;
+  BRAID_ASSIGN(const auto all, gather(at::tensor(mine, at::kInt), GatheredPieces(sizes), what));
+  out.clear();
+  for (const at::Tensor& words : all) {
+    const auto* const first = words.const_data_ptr<int32_t>();
+    out.emplace_back(first, first + words.numel());
   }
   return out;
 }

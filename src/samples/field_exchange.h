@@ -134,9 +134,15 @@ class FieldExchange {
                                                   const std::map<size_t, double>& mine,
                                                   const std::string& what);
   TransferCounts listed_numbers(const std::vector<Rows>& said) const;
-  // The rows of fields that the first rank lacks to that rank. Every rank must call it, and
-  // end_step() after it.
+  // The rows of fields that each rank, [rank], needs and lacks to that rank, at once; or all rows
+  // to the first one. Every rank must call it, and end_step() after it.
+  Status bring(const std::vector<Field>& fields, const std::vector<SampleRows>& needed);
   Status bring_to_first(const std::vector<Field>& fields);
+  // Whole numbers that each rank says, on every rank, [rank]: so many as `sizes` has of it, which
+  // every rank knows. One collective (GatheredPieces). Every rank must call it.
+  Result<std::vector<std::vector<int32_t>>> gather_words(const std::vector<int32_t>& mine,
+                                                         const std::vector<int64_t>& sizes,
+                                                         const std::string& what);
   // The text of every rank, on every rank.
   Result<std::vector<std::string>> gather_text(const std::string& mine, const std::string& what);
 

@@ -30,8 +30,8 @@ void add_listed(const std::vector<ListedMessage>& messages, int32_t channel,
 
 TransferCounts listed_of_fetch(const Call& fetch, int64_t prompts, int64_t samples, int64_t ranks) {
   TransferCounts out;
-  for (const ToldByAll& told : told_in_fetch(fetch, prompts, samples, ranks))
-    ++out[{transfer_of(told.kind), "everyone", -1, -1, told.bytes}];
+  if (const auto told = told_in_fetch(fetch, prompts, samples, ranks))
+    ++out[{transfer_of(told->kind), "everyone", -1, -1, told->bytes}];
   return out;
 }
 

@@ -179,20 +179,18 @@ std::vector<bool> CarriedSamples::hear(const int32_t* words) {
   return kept;
 }
 
-// In one sum. Before all rows stands how many ranks have failed.
+// In one sum. No rank has failed: what fetched the samples has said so, and a generation that fails
+// ends its rank.
 Result<std::vector<bool>> CarriedSamples::tell() {
   const auto rows = static_cast<int64_t>(step_.store.size());
-  const at::Tensor words = at::zeros({1 + words_of_row() * rows}, at::kInt);
+  const at::Tensor words = at::zeros({words_of_row() * rows}, at::kInt);
   auto* const said = words.mutable_data_ptr<int32_t>();
-  said[0] = step_.talk.keeps_failure() ? 1 : 0;
-  say(said + 1);
-  const std::string what = "what a generation has left";
+  say(said);
   if (Communicator* everyone = step_.exchange.everyone(); everyone != nullptr) {
     const RanksTalk talk;
-    BRAID_TRY(everyone->all_reduce(words, Reduce::kSum, what).wait());
+    BRAID_TRY(everyone->all_reduce(words, Reduce::kSum, "what a generation has left").wait());
   }
-  if (said[0] > 0) BRAID_TRY(step_.talk.gather_or_fail("", what).status());
-  return hear(said + 1);
+  return hear(said);
 }
 
 void CarriedSamples::note_metrics(const std::vector<bool>& kept) const {

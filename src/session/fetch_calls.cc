@@ -23,7 +23,7 @@ int64_t FetchCalls::prompts() const {
   return carried_ ? carried_->lacking() : step_.config.rollout.prompts_per_step;
 }
 
-Result<std::string> FetchCalls::read_share(const Call& call) {
+Result<std::vector<int32_t>> FetchCalls::read_share(const Call& call) {
   const WorkSection section;
   BRAID_TRY(checked_());
   samples_.rows(call).forget();
@@ -41,20 +41,32 @@ Result<std::string> FetchCalls::read_share(const Call& call) {
 
 Status FetchCalls::fetch(const Call& call) {
   auto share = read_share(call);
-  told_ = share.ok() ? std::move(*share) : "";
+  told_ = share.ok() ? std::move(*share) : std::vector<int32_t>();
   return step_.talk.until_told(share.status());
 }
 
+// Of all ranks, after the word in which each says whether it has failed.
+Result<std::vector<std::vector<int32_t>>> FetchCalls::tell(const Call& call) {
+  const std::string what = cat("the share of ", call.name);
+  const int64_t samples = step_.config.rollout.samples_per_prompt;
+  const std::vector<int64_t> sizes = told_by_ranks(call, prompts(), samples, step_.ranks());
+  std::vector<int32_t> words = {step_.talk.failed_word()};
+  words.insert(words.end(), told_.begin(), told_.end());
+  words.resize(sizes[step_.rank()], 0);  // of one that has failed
+  std::vector<std::vector<int32_t>> said;
+  BRAID_TRY(audited(
+      what, [&] { return listed_of_fetch(call, prompts(), samples, step_.ranks()); },
+      [&]() -> Status {
+        BRAID_ASSIGN(said, step_.exchange.gather_words(words, sizes, what));
+        return ok_status();
+      }));
+  BRAID_TRY(step_.talk.hear(said, what));
+  for (std::vector<int32_t>& of_rank : said) of_rank.erase(of_rank.begin());
+  return said;
+}
+
 Status FetchCalls::share(const Call& call) {
-  std::vector<std::string> told;
-  const auto listed = [&] {
-    return listed_of_fetch(call, prompts(), step_.config.rollout.samples_per_prompt, step_.ranks());
-  };
-  const auto tell = [&]() -> Status {
-    BRAID_ASSIGN(told, step_.talk.gather_or_fail(told_, "the share of a fetch"));
-    return ok_status();
-  };
-  BRAID_TRY(audited(cat("the share of ", call.name), listed, tell));
+  BRAID_ASSIGN(const auto told, tell(call));
   const WorkSection section;
   SampleStore& store = samples_.store(call);
   BRAID_TRY(step_.reader.begin(step_.position.cursor, told, store).at("data.train"));

@@ -4,7 +4,7 @@
 #pragma once
 
 #include <functional>
-#include <string>
+#include <vector>
 
 #include "inputs/run_data.h"
 #include "session/call_samples.h"
@@ -34,7 +34,8 @@ class FetchCalls {
 
  private:
   int64_t prompts() const;
-  Result<std::string> read_share(const Call& call);
+  Result<std::vector<int32_t>> read_share(const Call& call);
+  Result<std::vector<std::vector<int32_t>>> tell(const Call& call);
 
   const StepContext& step_;
   const CallSamples& samples_;
@@ -43,7 +44,7 @@ class FetchCalls {
   const std::function<Status()> checked_;
   const bool predicts_;  // lengths
   LengthHistory history_;
-  std::string told_;  // what this rank tells the others of its share
+  std::vector<int32_t> told_;  // what this rank tells the others of its share
 };
 
 }  // namespace braid::inline session

@@ -2,6 +2,7 @@
 
 #include <ATen/ops/tensor.h>
 
+#include <algorithm>
 #include <utility>
 
 #include "base/json.h"
@@ -73,31 +74,36 @@ Status RankTalk::until_told(Status own) {
   return ok_status();
 }
 
-Result<std::vector<std::string>> RankTalk::gather_or_fail(const std::string& mine,
-                                                          const std::string& what) {
+// Of all ranks, each of which says its own, or nothing.
+Status RankTalk::first_failure(const std::string& what) {
   const RanksTalk talk;
   const Status own = std::exchange(untold_, ok_status());
-  if (ranks() == 1) return own.ok() ? exchange_.gather_text(mine, what) : own;
+  if (ranks() == 1) return own;
   const Json failed = {{"code", own.code()}, {"message", own.message()}};
-  const std::string text =
-      own.ok() ? cat("=", mine) : failed.dump(-1, ' ', false, Json::error_handler_t::replace);
-  BRAID_ASSIGN(auto texts, exchange_.gather_text(text, what));
+  BRAID_ASSIGN(
+      const auto texts,
+      exchange_.gather_text(
+          own.ok() ? "" : failed.dump(-1, ' ', false, Json::error_handler_t::replace), what));
   for (size_t from = 0; from < texts.size(); ++from) {
-    if (texts[from].front() != '=') {
-      BRAID_ASSIGN(const Json failure, parse_json(texts[from], "the failure of a rank"));
-      failed_alike_ = true;
-      return Status(failure["code"].get<Code>(),
-                    cat("rank ", from, ": ", failure["message"].get<std::string>()));
-    }
-    texts[from].erase(0, 1);
+    if (texts[from].empty()) continue;
+    BRAID_ASSIGN(const Json failure, parse_json(texts[from], "the failure of a rank"));
+    failed_alike_ = true;
+    return Status(failure["code"].get<Code>(),
+                  cat("rank ", from, ": ", failure["message"].get<std::string>()));
   }
-  return texts;
+  return ok_status();
+}
+
+Status RankTalk::hear(const std::vector<std::vector<int32_t>>& said, const std::string& what) {
+  const bool failed = std::any_of(said.begin(), said.end(),
+                                  [](const auto& of_rank) { return of_rank.front() != 0; });
+  return failed ? first_failure(what) : ok_status();
 }
 
 Status RankTalk::all_well(const std::string& what) {
   const RanksTalk talk;
   BRAID_ASSIGN(const bool failed, on_any_rank(!untold_.ok(), exchange_.everyone(), what));
-  return failed ? gather_or_fail("", what).status() : ok_status();
+  return failed ? first_failure(what) : ok_status();
 }
 
 Status RankTalk::agree(const Status& own, const std::string& what) {
@@ -112,7 +118,7 @@ Status RankTalk::agree(const Status& own, const std::string& what) {
 Status RankTalk::fail_alike(bool all_meet, const Status& decided, const Status& own) {
   if (!all_meet || ranks() == 1) return decided;
   untold_ = own;
-  BRAID_TRY(gather_or_fail("", "why the call ends").status());
+  BRAID_TRY(first_failure("why the call ends"));
   failed_alike_ = true;
   return decided;
 }

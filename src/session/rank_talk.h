@@ -44,12 +44,13 @@ class RankTalk {
   void begin_step();
   // What this rank alone found to fail is kept until the point at which all ranks hear of it.
   Status until_told(Status own);
-  bool keeps_failure() const { return !untold_.ok(); }
   // At a point that all ranks come to: the first failure that one of them kept, the same on all.
   // Each says whether it kept one; texts follow where one did.
   Status all_well(const std::string& what);
-  // The texts of all ranks, or that failure.
-  Result<std::vector<std::string>> gather_or_fail(const std::string& mine, const std::string& what);
+  // Likewise where each says it with what else it says, first: failed_word(). `said`: by all,
+  // [rank].
+  int32_t failed_word() const { return untold_.ok() ? 0 : 1; }
+  Status hear(const std::vector<std::vector<int32_t>>& said, const std::string& what);
   // Between steps: the first failure of what each found; then the others are no longer within what
   // was announced.
   Status agree(const Status& own, const std::string& what);
@@ -65,6 +66,7 @@ class RankTalk {
 
  private:
   void note_begin(const Word& word, int64_t steps, bool within) const;
+  Status first_failure(const std::string& what);
 
   World* const world_;
   FieldExchange& exchange_;

@@ -19,8 +19,8 @@ namespace {
 // Others are of responses that are not learnt from.
 constexpr const char* kLearntRewards = "rewards";
 
-// What a rank says of itself in the share of a reward, in this order (words_beside()).
-enum Said : size_t { kFailed, kTimeouts, kErrors };
+// What a rank says of itself in the share of a reward (words_beside()), behind whether it failed.
+enum Said : size_t { kTimeouts = 1, kErrors };
 
 // Of a reward call: who is kept.
 const std::string& kept_field(const Call& call) {
@@ -124,21 +124,18 @@ Status RewardCalls::put(const Call& call, const FoundScores& found) {
 // Fails alike on all ranks where one of them has.
 Result<RewardFailures> RewardCalls::tell(const Exchange& shared, const FoundScores& found) {
   const Call& call = step_.call(shared.producer);
-  const bool failed = step_.talk.keeps_failure();
-  if (!failed) BRAID_TRY(put(call, found));
+  const int32_t failed = step_.talk.failed_word();
+  if (failed == 0) BRAID_TRY(put(call, found));
   RewardFailures own{found.scored.timeouts, found.scored.errors};
   if (step_.ranks() == 1) return own;
-  SaidBeside beside{{}, !failed};
-  for (const int64_t word : {int64_t{failed}, own.timeouts, own.errors})
+  SaidBeside beside{{failed}, failed == 0};
+  for (const int64_t word : {own.timeouts, own.errors})
     beside.words.push_back(static_cast<int32_t>(word));
   BRAID_ASSIGN(const auto said, account_.share(shared, step_.position.step, beside));
+  BRAID_TRY(step_.talk.hear(said, "failed rewards"));
   RewardFailures all;
-  bool fails = false;
-  for (const std::vector<int32_t>& rank : said) {
-    fails = fails || rank[kFailed] != 0;
+  for (const std::vector<int32_t>& rank : said)
     all.timeouts += rank[kTimeouts], all.errors += rank[kErrors];
-  }
-  if (fails) BRAID_TRY(step_.talk.gather_or_fail("", "failed rewards").status());
   return all;
 }
 

@@ -49,16 +49,15 @@ ExchangePrice price_share(const Program& program, const Workload& workload,
                           const ExchangeLinks& links) {
   const Call& call = program.graph.calls[entry.producer.value];
   const int64_t ranks = std::ssize(program.ranks);
-  std::vector<ToldByAll> said;
+  std::optional<ToldByAll> said;
   if (call.kind == CallKind::kFetch)
     said = told_in_fetch(call, workload.prompts, workload.samples_per_prompt, ranks);
   else if (ranks > 1)
-    said = {{OpKind::kAllGather, shared_bytes(program, lengths, entry)}};
+    said = ToldByAll{OpKind::kAllGather, shared_bytes(program, lengths, entry)};
   ExchangePrice out;
-  for (const auto& [kind, bytes] : said) {
-    out.sent += static_cast<double>(bytes), out.received = out.sent;
-    out.seconds += links.everyone_s(kind, static_cast<double>(bytes));
-  }
+  if (!said) return out;
+  out.sent = out.received = static_cast<double>(said->bytes);
+  out.seconds = links.everyone_s(said->kind, out.sent);
   return out;
 }
 

@@ -89,20 +89,21 @@ TEST(FieldMoves, OfARankComeFromThoseThatHaveItsRows) {
   EXPECT_EQ(prices[0][3].senders, (std::vector<int32_t>{0, 2}));
 }
 
-// A mark and a number a prompt of each rank, padded to the most; where most ranks have none, a sum.
+// A word and a number a prompt of each rank, padded to the most; where most ranks have none, a sum.
 TEST(FieldMoves, WhatAFetchTells) {
   const Call generated = make_test_problem({.algorithm = "grpo"}).graph.calls[0];
   ASSERT_EQ(generated.kind, CallKind::kFetch);
   EXPECT_EQ(told_numbers(generated, 8), 1);
-  EXPECT_TRUE(told_in_fetch(generated, 10, 8, 1).empty());
+  EXPECT_FALSE(told_in_fetch(generated, 10, 8, 1));
+  EXPECT_EQ(told_by_ranks(generated, 10, 8, 4), (std::vector<int64_t>{3, 4, 3, 4}));
   const auto even = told_in_fetch(generated, 10, 8, 4);
-  ASSERT_EQ(even.size(), 2u);
-  EXPECT_EQ(even[0].bytes, 4 * 8);
-  EXPECT_EQ(even[1].kind, OpKind::kAllGather);
-  EXPECT_EQ(even[1].bytes, 4 * (1 + 3 * 8));
+  ASSERT_TRUE(even);
+  EXPECT_EQ(even->kind, OpKind::kAllGather);
+  EXPECT_EQ(even->bytes, 4 * (1 + 3) * 4);
   const auto few = told_in_fetch(generated, 2, 8, 16);
-  EXPECT_EQ(few[1].kind, OpKind::kAllReduce);
-  EXPECT_EQ(few[1].bytes, 16 + 2 * 8);
+  ASSERT_TRUE(few);
+  EXPECT_EQ(few->kind, OpKind::kAllReduce);
+  EXPECT_EQ(few->bytes, (16 + 2) * 4);
 }
 
 // All ranks wait for it before the step goes on.
@@ -114,11 +115,11 @@ TEST(FieldMoves, AFetchIsSharedWhenAllHaveTold) {
       family_efficiency(committed_calibration(), gpu_of(problem.cluster, DeviceId{0}),
                         Precision::kBf16, problem.train_engine, problem.generate_engine);
   const Node& node = problem.cluster.nodes.front();
-  double told = 0;
-  for (const ToldByAll& each : told_in_fetch(problem.graph.calls[0], 32, 1, 4))
-    told +=
-        collective_s(CollectiveOp::kAllGather, static_cast<double>(each.bytes),
-                     make_group(node.gpu, 4, 1, node.devices, node.nic_gbps_per_gpu), efficiency);
+  const auto said = told_in_fetch(problem.graph.calls[0], 32, 1, 4);
+  ASSERT_TRUE(said);
+  const double told =
+      collective_s(CollectiveOp::kAllGather, static_cast<double>(said->bytes),
+                   make_group(node.gpu, 4, 1, node.devices, node.nic_gbps_per_gpu), efficiency);
   EXPECT_GT(told, 0);
   ASSERT_EQ(fetch.spans.size(), 4u);
   for (const auto& [device, span] : fetch.spans)
