@@ -56,16 +56,4 @@ Status merge_to_first(Communicator* group, const MergedText& texts, std::string_
                          : send_text(texts.said(), members[tree.parent], *group, what);
 }
 
-Result<std::string> text_of_first(Communicator* group, const std::string& text,
-                                  std::string_view what) {
-  if (group == nullptr) return text;
-  const int64_t first = group->members().front();
-  const at::Tensor size = size_of_text(text);
-  BRAID_TRY(group->broadcast(size, first, size_name(what)).wait());
-  const at::Tensor bytes =
-      group->index() == 0 ? bytes_of_text(text) : at::empty({size.item<int64_t>()}, at::kByte);
-  BRAID_TRY(group->broadcast(bytes, first, what).wait());
-  return text_in(bytes);
-}
-
 }  // namespace braid::inline comm

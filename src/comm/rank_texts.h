@@ -1,5 +1,5 @@
-// Texts that ranks tell each other beside their lists: one rank another, all the first one, the
-// first one all. What all tell is merged on its way up the tree of the group, so that a rank hears
+// Texts that ranks tell each other beside their lists: one rank another, all the first one. What
+// all tell is merged on its way up the tree of the group, so that a rank hears
 // a few others and says one text, however many there are. A null group is one rank alone. One
 // thread.
 #pragma once
@@ -27,9 +27,5 @@ struct MergedText {
 // Every rank calls it. The first one has heard all others then, in the order of their places: what
 // a rank has heard belongs to the places right behind its own. The others have heard some.
 Status merge_to_first(Communicator* group, const MergedText& texts, std::string_view what);
-
-// The text of the first rank, on all: every rank calls it.
-Result<std::string> text_of_first(Communicator* group, const std::string& text,
-                                  std::string_view what);
 
 }  // namespace braid::inline comm

@@ -683,7 +683,7 @@ at::Tensor Decoder::enter(const TokenBatch& batch, bool cached) {
 at::Tensor Decoder::pass_layer(size_t index, const LayerContext& context, const at::Tensor& h,
                                const KvLayer* cache) {
   const bool training = at::GradMode::is_enabled() && cache == nullptr;
-  if ((keep_packed_ && keeper_ == nullptr) || cache != nullptr)
+  if (keeper_ == nullptr && (keep_packed_ || cache != nullptr))
     visit_linears(layers_[index], [&](LinearLayer* linear) { pack_layer(linear, training); });
   else if (training)
     visit_linears(layers_[index], drop_packed_layer);
@@ -709,11 +709,11 @@ int64_t Decoder::unit_after(size_t index, size_t range) const {
 // A layer whose weights are here for its forward, and again for its backward, while those of the
 // layer that comes next are on their way.
 at::Tensor Decoder::pass_kept_layer(size_t index, size_t range, const LayerContext& context,
-                                    const at::Tensor& h) {
+                                    const at::Tensor& h, const KvLayer* cache) {
   const auto unit = static_cast<int64_t>(index) + 1;
   bring(unit, unit_after(index, range));
   at::Tensor out = in_backward(h, [keeper = keeper_, unit] { keeper->leave(unit); });
-  out = pass_layer(index, context, out, nullptr);
+  out = pass_layer(index, context, out, cache);
   keeper_->leave(unit);
   // Below the first layer that trains, or that this rank has, a backward brings nothing.
   const bool goes_on = index > places_of(range).first && h.requires_grad();
@@ -731,7 +731,9 @@ std::pair<size_t, size_t> Decoder::places_of(size_t range) const {
 at::Tensor Decoder::pass_layers(size_t range, const LayerContexts& contexts, at::Tensor h,
                                 const std::vector<KvLayer>* kv) {
   const std::pair<size_t, size_t> places = places_of(range);
-  if (kv != nullptr && places == std::pair<size_t, size_t>(0, layers_.size())) {
+  const bool all_here =
+      keeper_ == nullptr && places == std::pair<size_t, size_t>(0, layers_.size());
+  if (kv != nullptr && all_here) {
     for (size_t i = 0; i < layers_.size(); ++i) {
       begin_unit(static_cast<int64_t>(i) + 1);
       visit_linears(layers_[i], [](LinearLayer* linear) { pack_layer(linear, false); });
@@ -744,7 +746,7 @@ at::Tensor Decoder::pass_layers(size_t range, const LayerContexts& contexts, at:
     const KvLayer* cache = kv == nullptr ? nullptr : &(*kv)[i - places.first];
     const int64_t layer = ranges()[range].begin + static_cast<int64_t>(i - places.first);
     const LayerContext& context = context_of(layer, contexts);
-    h = keeper_ != nullptr ? pass_kept_layer(i, range, context, h)
+    h = keeper_ != nullptr ? pass_kept_layer(i, range, context, h, cache)
                            : pass_layer(i, context, h, cache);
     if (kv == nullptr && layer_done_) layer_done_();
   }
@@ -759,7 +761,6 @@ at::Tensor Decoder::forward(const TokenBatch& batch, const std::vector<KvLayer>*
   // Nothing is recorded: operators need not pass the layers of the dispatcher that would.
   std::optional<at::AutoDispatchBelowADInplaceOrView> unrecorded;
   if (!at::GradMode::is_enabled()) unrecorded.emplace();
-  BRAID_CHECK(kv == nullptr || keeper_ == nullptr, "a model that generates keeps its weights");
   const bool cached = kv != nullptr;
   at::Tensor h = hidden_in.defined() ? hidden_in : enter(batch, cached);
   const LayerContexts contexts =

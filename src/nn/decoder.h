@@ -1,7 +1,7 @@
 // The one Model: a decoder built from a ModelSpec and its family's tensor names. Not thread-safe.
 // Invariant: every part of a linear layer is a view of the joined storage. Packed copies of
 // matrices are kept from a generating forward, or any under keep_packed(), until weights_changed()
-// or rest().
+// or rest(); never of weights that come and go.
 #pragma once
 
 #include <functional>
@@ -129,7 +129,7 @@ class Decoder : public Model {
   void bring(int64_t unit, int64_t next);
   int64_t unit_after(size_t index, size_t range) const;
   at::Tensor pass_kept_layer(size_t index, size_t range, const LayerContext& context,
-                             const at::Tensor& h);
+                             const at::Tensor& h, const KvLayer* cache);
 
   void pass_by_forward(const PassedBy& pass);
   void pass_by_backward(const PassedBy& pass);

@@ -2,11 +2,8 @@
 
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/cat.h>
-#include <ATen/ops/empty.h>
-#include <ATen/ops/zeros.h>
 
 #include "base/text.h"
-#include "device/device_copy.h"
 #include "nn/decoder.h"
 
 namespace braid::inline nn {
@@ -103,79 +100,6 @@ std::set<std::string> uncounted_tensors(const Model& model) {
   for (const ParameterPart& part : trainable_parts(model))
     if (!part.counted || (second_end && part.parameter.is_same(tied))) out.insert(part.name);
   return out;
-}
-
-namespace {
-
-// The whole tensor on every rank of the group, from slices of unequal sizes.
-Result<at::Tensor> gather_tensor(const at::Tensor& slice, const std::string& name,
-                                 const Decoder& decoder,
-                                 const std::vector<std::map<std::string, TensorShard>>& shards) {
-  const TensorParallelGroup& group = decoder.options().tensor_parallel;
-  if (decoder.shards().at(name).pieces.empty()) return slice.detach();
-  int64_t largest = 0;
-  for (const auto& of_rank : shards) {
-    int64_t size = 1;
-    for (const int64_t extent : of_rank.at(name).local_shape()) size *= extent;
-    largest = std::max(largest, size);
-  }
-  const at::Tensor mine = at::zeros({largest}, slice.options().requires_grad(false));
-  mine.narrow(0, 0, slice.numel()).copy_(slice.detach().reshape({-1}));
-  const at::Tensor all = at::empty({group.tp_size, largest}, mine.options());
-  BRAID_TRY(group.communicator->all_gather(all, mine, name).wait());
-  const at::Tensor whole = at::empty(decoder.shards().at(name).whole, mine.options());
-  for (int64_t rank = 0; rank < group.tp_size; ++rank) {
-    const TensorShard& shard = shards[rank].at(name);
-    int64_t size = 1;
-    for (const int64_t extent : shard.local_shape()) size *= extent;
-    put_shard(all[rank].narrow(0, 0, size).view(shard.local_shape()), shard, whole);
-  }
-  return whole;
-}
-
-// What each tensor-parallel rank of this stage holds.
-std::vector<std::map<std::string, TensorShard>> shards_of_ranks(const Decoder& decoder) {
-  std::vector<std::map<std::string, TensorShard>> out;
-  TensorParallelGroup group = decoder.options().tensor_parallel;
-  const std::vector<TensorSpec> tensors = decoder.tensors();
-  for (group.tp_rank = 0; group.tp_rank < group.tp_size; ++group.tp_rank) {
-    auto shards = tensor_shards(decoder.spec(), tensors, group);
-    for (const auto& [name, parameter] : decoder.parameters()) {
-      if (shards.count(name) > 0) continue;  // an adapter: "base_model.model.M.lora_A.weight"
-      const size_t begin = std::string("base_model.model.").size(), end = name.find(".lora_");
-      const TensorShard& matrix = shards.at(name.substr(begin, end - begin) + ".weight");
-      const int64_t rank = decoder.options().lora.rank;
-      shards[name] = name.find(".lora_A.") != std::string::npos ? lora_a_shard(matrix, rank, group)
-                                                                : lora_b_shard(matrix, rank, group);
-    }
-    out.push_back(std::move(shards));
-  }
-  return out;
-}
-
-}  // namespace
-
-Result<std::vector<std::pair<std::string, at::Tensor>>> gather_slices(
-    const Model& model, const std::vector<std::pair<std::string, at::Tensor>>& slices) {
-  const at::NoGradGuard no_grad;
-  const Decoder& decoder = decoder_of(model);
-  const auto shards = shards_of_ranks(decoder);
-  std::vector<std::pair<std::string, at::Tensor>> out;
-  for (const auto& [name, slice] : slices) {
-    BRAID_ASSIGN(const at::Tensor whole, gather_tensor(slice, name, decoder, shards));
-    out.emplace_back(name, to_host(whole).contiguous());
-  }
-  return out;
-}
-
-Result<at::Tensor> own_slice(const Model& model, const std::string& name, const at::Tensor& whole) {
-  const auto& shards = decoder_of(model).shards();
-  const auto found = shards.find(name);
-  if (found == shards.end()) return invalid_input(cat("the model has no tensor ", name));
-  if (whole.sizes() != at::IntArrayRef(found->second.whole))
-    return invalid_input(cat("tensor ", name, " is ", whole.sizes(), ", the model's is ",
-                             at::IntArrayRef(found->second.whole)));
-  return take_shard(whole, found->second);
 }
 
 }  // namespace braid::inline nn

@@ -53,12 +53,4 @@ std::set<std::string> uncounted_tensors(const Model& model);
 // The tensor that both ends hold; undefined where there is none.
 at::Tensor tied_embedding(const Model& model);
 
-// Tensors that lie like the model's parameters of the same names (gradients, moments) as whole
-// ones, on every rank of the tensor-parallel group, on the host.
-Result<std::vector<std::pair<std::string, at::Tensor>>> gather_slices(
-    const Model& model, const std::vector<std::pair<std::string, at::Tensor>>& slices);
-// What this rank holds of a whole tensor that lies like its parameter `name`; an error if its shape
-// is another.
-Result<at::Tensor> own_slice(const Model& model, const std::string& name, const at::Tensor& whole);
-
 }  // namespace braid::inline nn

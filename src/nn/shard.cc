@@ -231,17 +231,4 @@ at::Tensor take_shard(const at::Tensor& whole, const TensorShard& shard) {
   return parts.size() == 1 ? parts[0] : at::cat(parts, shard.dim);
 }
 
-void put_shard(const at::Tensor& slice, const TensorShard& shard, const at::Tensor& whole) {
-  if (shard.pieces.empty()) {
-    whole.copy_(slice);
-    return;
-  }
-  int64_t at = 0;
-  for (const IndexRange& piece : shard.pieces) {
-    whole.narrow(shard.dim, piece.begin, piece.size())
-        .copy_(slice.narrow(shard.dim, at, piece.size()));
-    at += piece.size();
-  }
-}
-
 }  // namespace braid::inline nn

@@ -57,7 +57,5 @@ TensorShard lora_b_shard(const TensorShard& matrix, int64_t lora_rank,
 
 // The slice of a whole tensor; the whole one where nothing is cut.
 at::Tensor take_shard(const at::Tensor& whole, const TensorShard& shard);
-// Writes a rank's slice into its places of the whole tensor.
-void put_shard(const at::Tensor& slice, const TensorShard& shard, const at::Tensor& whole);
 
 }  // namespace braid::inline nn

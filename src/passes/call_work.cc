@@ -58,16 +58,27 @@ Result<InferWork> CallWork::inference(CallId call, const Partition& partition,
   return work;
 }
 
-Result<std::unique_ptr<EngineRanks>> CallWork::generation(CallId call) const {
-  if (everyone_ == nullptr || models_.groups(call).replica == nullptr)
-    return std::unique_ptr<EngineRanks>();
+// A layout as a generation has it: over caches every rank has all rows, and lists have no gathers.
+CallFrame CallWork::generating(CallId call) const {
   const CallFrame frame = rows_.frame(call);
-  // Ops of all rounds are alike: one look at them, which have the shape of no partition.
-  VerifiedShapes& verified = verified_[{call, false, false}];
-  if (verified.empty() && !change_) BRAID_TRY(verify_round_of(frame, self(), {1, 2, true, {1, 2}}));
-  verified.insert(PartitionShape());
+  if (frame.kind == CallKind::kGenerate) return frame;
+  CallPlacement& where = generating_[call];
+  where = *frame.where;
+  where.strategy.sequence_parallel = false;
+  where.strategy.zero_stage = 0, where.strategy.zero_ranks = 0;
+  return {call, CallKind::kGenerate, &where, frame.model};
+}
+
+Result<std::unique_ptr<EngineRanks>> CallWork::generation(CallId call) const {
+  if (everyone_ == nullptr) return std::unique_ptr<EngineRanks>();
+  const CallGroups& groups = models_.groups(call);
+  if (groups.replica == nullptr && groups.weights == nullptr) return std::unique_ptr<EngineRanks>();
+  const CallFrame frame = generating(call);
+  // Ops of all rounds are alike: one look at them.
+  if (verified_rounds_.insert(call).second && !change_)
+    BRAID_TRY(verify_round_of(frame, self(), {1, 2, true, {1, 2}}));
   return std::unique_ptr<EngineRanks>(
-      ReplicaRound::create(frame, self(), models_.groups(call), *everyone_, change_));
+      ReplicaRound::create(frame, self(), groups, *everyone_, change_));
 }
 
 }  // namespace braid::inline passes

@@ -4,6 +4,7 @@
 
 #include <map>
 #include <memory>
+#include <set>
 #include <tuple>
 #include <utility>
 
@@ -37,7 +38,7 @@ class CallWork {
   Result<TrainWork> training(CallId call, const Partition& partition) const;
   Result<InferWork> inference(CallId call, const Partition& partition,
                               SamplePart part = SamplePart::kAll) const;
-  // Null where this rank generates alone.
+  // Null where this rank generates alone. Of a call that does not generate, in its layout.
   Result<std::unique_ptr<EngineRanks>> generation(CallId call) const;
 
  private:
@@ -45,6 +46,7 @@ class CallWork {
     return DeviceId{everyone_ == nullptr ? 0 : static_cast<int>(everyone_->index())};
   }
 
+  CallFrame generating(CallId call) const;
   Result<Expansion> ops_of(const CallFrame& frame, const Partition& partition, bool fused) const;
 
   const Program& program_;
@@ -56,6 +58,8 @@ class CallWork {
   // Lists that need no second look: by call, whether its passes are fused with another's, and
   // whether they are those of its early part.
   mutable std::map<std::tuple<CallId, bool, bool>, VerifiedShapes> verified_;
+  mutable std::set<CallId> verified_rounds_;
+  mutable std::map<CallId, CallPlacement> generating_;  // of calls that do something else
 };
 
 }  // namespace braid::inline passes

@@ -70,6 +70,15 @@ Status ModelPass::execute_measured(const Op& op, const OpBody& body, PassEnds& e
   return ok_status();
 }
 
+void ModelPass::use_caches(const std::vector<KvLayer>& caches) {
+  auto layer = caches.begin();
+  for (const LayerRange& range : model_.ranges()) {
+    const auto begin = layer;
+    layer += range.end - range.begin;
+    caches_.emplace_back(begin, layer);
+  }
+}
+
 std::vector<Communicator*> ModelPass::groups_inside() const {
   std::vector<Communicator*> out;
   for (Communicator* group : {model_.options().tensor_parallel.communicator, weights_})
@@ -88,7 +97,7 @@ void ModelPass::give_up(PassEnds& ends, const std::string& why) {
 
 int64_t ModelPass::rows_between_stages(int64_t rows) const {
   const TensorParallelGroup& group = model_.options().tensor_parallel;
-  return kept_rows(rows, caches_ == nullptr ? group : over_caches(group));
+  return kept_rows(rows, caches_.empty() ? group : over_caches(group));
 }
 
 Status ModelPass::stand_in(const Op& op, const OpBody& body, PassEnds& ends) {
@@ -98,7 +107,7 @@ Status ModelPass::stand_in(const Op& op, const OpBody& body, PassEnds& ends) {
   const int64_t rows = tokens.tokens_T.size(0);
   if (computes) {
     model_.pass_by({.backward = op.kind == OpKind::kBackward,
-                    .cached = caches_ != nullptr,
+                    .cached = !caches_.empty(),
                     .rows = rows,
                     .head_rows = body.head ? ends.head_rows(op.micro_batch) : std::nullopt,
                     .range = static_cast<size_t>(op.body),
@@ -148,7 +157,8 @@ Status ModelPass::forward(const Op& op, const OpBody& body, PassEnds& ends) {
   BRAID_ASSIGN(const TokenBatch tokens, ends.tokens(op.micro_batch));
   rows_[op.micro_batch] = {tokens.tokens_T.size(0),
                            body.head ? ends.head_rows(op.micro_batch).value_or(0) : 0};
-  passage.out = model_.forward(tokens, caches_, passage.in, op.body);
+  const std::vector<KvLayer>* const caches = caches_.empty() ? nullptr : &caches_[op.body];
+  passage.out = model_.forward(tokens, caches, passage.in, op.body);
   if (body.head) BRAID_TRY(ends.outputs(op.micro_batch, passage.out));
   model_.let_go();
   if (!body.head) return ok_status();

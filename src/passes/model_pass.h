@@ -65,9 +65,9 @@ class ModelPass {
   // Another call's passes come between these: messages between stages travel apart from its own.
   void run_beside_another() { stages_.run_beside_another(); }
 
-  // Forwards read and write these caches, an entry for each layer. REQUIRES: nothing trains; they
-  // outlive this.
-  void use_caches(const std::vector<KvLayer>& caches) { caches_ = &caches; }
+  // Forwards read and write these caches, an entry for each layer of the model here. REQUIRES:
+  // nothing trains.
+  void use_caches(const std::vector<KvLayer>& caches);
 
   // Activations of a rank that gives up say so, and a rank that receives such ones gives up too.
   void tell_shortage() { tells_ = true; }
@@ -112,7 +112,7 @@ class ModelPass {
   Model& model_;
   StageMessages stages_;
   Communicator* weights_;
-  const std::vector<KvLayer>* caches_ = nullptr;
+  std::vector<std::vector<KvLayer>> caches_;  // of each range of layers; empty: there are none
   HeldByPasses held_;
   PassNeeds* needs_ = nullptr;
   std::function<int64_t(int32_t)> tokens_;

@@ -53,9 +53,10 @@ std::vector<TokenBatch> cut_batch(const TokenBatch& batch, int stages) {
 std::unique_ptr<ReplicaRound> ReplicaRound::create(const CallFrame& frame, DeviceId rank,
                                                    const CallGroups& groups, Communicator& everyone,
                                                    ChangeOps change) {
-  BRAID_CHECK(groups.replica != nullptr, "a replica of one rank needs no messages");
+  BRAID_CHECK(groups.replica != nullptr || groups.weights != nullptr,
+              "a replica of one rank that has its weights needs no messages");
   return std::unique_ptr<ReplicaRound>(
-      new ReplicaRound(frame, rank, *groups.replica, everyone, std::move(change)));
+      new ReplicaRound(frame, rank, groups, everyone, std::move(change)));
 }
 
 Result<EngineRound> ReplicaRound::round(Model& model, const EngineBatch& batch,
@@ -63,17 +64,19 @@ Result<EngineRound> ReplicaRound::round(Model& model, const EngineBatch& batch,
                                         const DrawTokens& draw) {
   const bool agrees = agreements_in(rounds_, 1, due) > 0;
   ++rounds_;
-  batches_ = cut_batch(batch.tokens, frame_.where->strategy.pp);
+  // Ranks that bring weights together make one pass each.
+  batches_ = cut_batch(batch.tokens, weights_ == nullptr ? frame_.where->strategy.pp : 1);
   RoundWork work{batch.prefill_tokens, batch.decoding, agrees};
   work.due = due;
   work.sampling = batch.sampling;
   for (const TokenBatch& each : batches_) work.batches.push_back(each.tokens_T.size(0));
   ops_ = expand(frame_, rank_, work);
   if (change_) change_(&ops_);
-  ModelPass pass(model, &everyone_, nullptr);
+  ModelPass pass(model, &everyone_, weights_);
   pass.use_caches(kv);
   pass.tell_shortage();
-  check_ = TransferCheck(frame_, model, false);
+  // A list has no gathers of a generation: plans keep its weights whole.
+  check_ = weights_ == nullptr ? TransferCheck(frame_, model, false) : TransferCheck();
   const TransferCheck::Counting counting(check_);
   EngineRound out;
   out.drawn.resize(due);
@@ -83,7 +86,9 @@ Result<EngineRound> ReplicaRound::round(Model& model, const EngineBatch& batch,
     if (ModelPass::runs(op.kind)) {
       BRAID_TRY(pass.run(op, ops_.bodies[op.body], *this));
     } else if (op.kind == OpKind::kSample) {
+      model.hold_head();
       failed_ = sample(model, pass, draw, &out);
+      model.let_go();
       if (gathered_rows_ > 0)
         check_.expect(ops_.groups[op.group], OpKind::kAllGather,
                       gathered_bytes(model, gathered_rows_), 1);
@@ -165,8 +170,16 @@ Status ReplicaRound::sample(Model& model, ModelPass& pass, const DrawTokens& dra
 
 Result<bool> ReplicaRound::any(bool here, const std::string& what) {
   const RanksTalk talk;
-  return on_any_rank(here, &replica_, what);
+  return on_any_rank(here, replica_, what);
 }
+
+void ReplicaRound::pass_by(Model& model) {
+  for (size_t range = 0; range < model.ranges().size(); ++range)
+    model.pass_by({.cached = true, .range = range});
+  if (model.has_last()) model.hold_head();
+  model.let_go();
+}
+
 // A double holds a token and an f32 exactly. Of a round in which memory ran out the tokens are -1.
 Status ReplicaRound::tell(const OpGroup& group, EngineRound* out) {
   const auto count = static_cast<int64_t>(out->drawn.size());
@@ -176,7 +189,7 @@ Status ReplicaRound::tell(const OpGroup& group, EngineRound* out) {
     values[2 * i] = out->ran_out ? -1 : out->drawn[i].token;
     values[2 * i + 1] = out->drawn[i].logprob;
   }
-  BRAID_TRY(replica_.broadcast(numbers, group.members.front().value, "tokens of a round").wait());
+  BRAID_TRY(replica_->broadcast(numbers, group.members.front().value, "tokens of a round").wait());
   for (int64_t i = 0; i < count; ++i)
     out->drawn[i] = {static_cast<int32_t>(values[2 * i]), static_cast<float>(values[2 * i + 1])};
   out->ran_out = count > 0 && values[0] < 0;
@@ -188,7 +201,7 @@ Result<bool> ReplicaRound::compare(uint64_t seen, bool ran_out) {
   const auto mine = static_cast<int64_t>(seen >> 1);
   // Largest and - smallest.
   const at::Tensor extremes = at::tensor({mine, -mine, int64_t{ran_out}}, at::kLong);
-  BRAID_TRY(replica_.all_reduce(extremes, Reduce::kMax, "a hash of the tokens").wait());
+  BRAID_TRY(replica_->all_reduce(extremes, Reduce::kMax, "a hash of the tokens").wait());
   const int64_t* values = extremes.const_data_ptr<int64_t>();
   if (values[2] > 0 || values[0] == -values[1]) return values[2] > 0;
   return Status{Code::kUnavailable,

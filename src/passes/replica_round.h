@@ -1,7 +1,9 @@
 // The rounds of a generation replica whose model lies on several ranks: executes their ops
 // (program/expand.h) on one of these ranks. Each rank has an engine of its own, and all engines
 // admit, preempt and finish alike, because they have equal tokens: stages pass hidden states on,
-// the ranks of the last stage draw and the others are told. Not thread-safe.
+// the ranks of the last stage draw and the others are told. Ranks that bring the weights of their
+// layers together (ZeRO-3) make as many rounds as each other, whichever replicas they are of. Not
+// thread-safe.
 #pragma once
 
 #include <memory>
@@ -21,8 +23,9 @@ namespace braid::inline passes {
 class ReplicaRound : public EngineRanks, private PassEnds {
  public:
   // `rank` is one of the call's; `everyone` carries the messages between stages. REQUIRES: the
-  // replica has several ranks; what the frame and the groups point to, and `everyone`, outlive
-  // this; and the ops of the ranks fit each other (verify_round_of()). `change`: as CallWork's.
+  // replica has several ranks, or its weights are brought from several; what the frame and the
+  // groups point to, and `everyone`, outlive this; and the ops of the ranks fit each other
+  // (verify_round_of()). `change`: as CallWork's.
   static std::unique_ptr<ReplicaRound> create(const CallFrame& frame, DeviceId rank,
                                               const CallGroups& groups, Communicator& everyone,
                                               ChangeOps change = {});
@@ -34,14 +37,18 @@ class ReplicaRound : public EngineRanks, private PassEnds {
   // round without tokens they agree on whether memory ran out (agreements_in()).
   Status agree(EngineRound* round) override;
   Result<bool> any(bool here, const std::string& what) override;
-  bool leads() const override { return replica_.index() == 0; }
+  bool leads() const override { return replica_ == nullptr || replica_->index() == 0; }
+
+  // What a rank that draws nothing does in a round of those that it brings weights together with.
+  static void pass_by(Model& model);
 
  private:
-  ReplicaRound(const CallFrame& frame, DeviceId rank, Communicator& replica, Communicator& everyone,
-               ChangeOps change)
+  ReplicaRound(const CallFrame& frame, DeviceId rank, const CallGroups& groups,
+               Communicator& everyone, ChangeOps change)
       : frame_(frame),
         rank_(rank),
-        replica_(replica),
+        replica_(groups.replica),
+        weights_(groups.weights),
         everyone_(everyone),
         change_(std::move(change)) {}
 
@@ -60,7 +67,8 @@ class ReplicaRound : public EngineRanks, private PassEnds {
 
   const CallFrame frame_;
   const DeviceId rank_;
-  Communicator& replica_;
+  Communicator* const replica_;  // null: this rank alone
+  Communicator* const weights_;  // null: they stay
   Communicator& everyone_;
   const ChangeOps change_;
   int64_t rounds_ = 0;

@@ -92,10 +92,12 @@ class Expander {
     run_ = OpKind::kRound;
     const double rows = static_cast<double>(round.due < 0 ? round.decoding : round.due);
     const std::vector<int64_t> whole = {round.decoding + round.prefill_tokens};
-    micro_batch_ = 0;
-    for (const int64_t tokens : round.batches.empty() ? whole : round.batches) {
-      run_part({Kind::kForward, out_.at.stage, 0, 0}, static_cast<double>(tokens));
-      ++micro_batch_;
+    for (int chunk = 0; chunk < s_.interleave; ++chunk) {
+      micro_batch_ = 0;
+      for (const int64_t tokens : round.batches.empty() ? whole : round.batches) {
+        run_part({Kind::kForward, out_.at.stage, 0, chunk}, static_cast<double>(tokens));
+        ++micro_batch_;
+      }
     }
     micro_batch_ = 0;
     if (out_.at.stage == s_.pp - 1) {

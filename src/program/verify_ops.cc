@@ -419,7 +419,7 @@ Status verify_round_of(const CallFrame& frame, DeviceId rank, const RoundWork& r
   for (size_t i = 0; i < own.ops.size(); ++i)
     if (own.ops[i].run != (own.ops[i].kind == OpKind::kAgree ? OpKind::kAgree : OpKind::kRound))
       return wrong(own, i, cat("is executed by ", op_kind_name(own.ops[i].run)));
-  BRAID_TRY(expect(OpKind::kForward, batches));
+  BRAID_TRY(expect(OpKind::kForward, batches * s.interleave));
   BRAID_TRY(expect(OpKind::kSample, own.at.stage == s.pp - 1 ? 1 : 0));
   BRAID_TRY(expect(OpKind::kBroadcast, s.pp > 1 ? 1 : 0));
   return expect(OpKind::kAgree, round.agrees && s.tp * s.pp > 1 ? 1 : 0);

@@ -600,7 +600,7 @@ Result<std::unique_ptr<Engine>> Engine::create(Model& model, const EngineOptions
     return invalid_input("a model with a scalar head cannot generate; give a language model");
   const LayerRange range = model.ranges().front();
   const bool whole = range.begin == 0 && range.end == model.spec().layers;
-  if ((!whole && options.ranks == nullptr) || model.ranges().size() > 1)
+  if (!whole && options.ranks == nullptr)
     return invalid_input(cat("layers ", range.begin, " to ", range.end, " of ", model.spec().layers,
                              " cannot generate; give the whole model"));
   if (options.max_concurrent < 1 || options.max_batch_tokens < 1 || options.kv_budget_tokens < 0)

@@ -122,7 +122,7 @@ using StopCheck = std::function<bool(const Generated&)>;
 
 class Engine {
  public:
-  // The model must outlive the engine and hold all layers, or a range of them beside options.ranks.
+  // The model must outlive the engine and hold all layers, or some of them beside options.ranks.
   static Result<std::unique_ptr<Engine>> create(Model& model, const EngineOptions& options);
   virtual ~Engine() = default;
 

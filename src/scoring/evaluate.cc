@@ -91,7 +91,8 @@ std::vector<int64_t> Evaluator::numbers() const {
 }
 
 Result<std::vector<Generated>> Evaluator::generate(Model& policy, EngineRanks* ranks,
-                                                   const std::vector<int64_t>& numbers) const {
+                                                   const std::vector<int64_t>& numbers,
+                                                   const RoundsTogether& together) const {
   const at::NoGradGuard no_grad;
   EngineOptions options;
   options.kv_budget_tokens = config_.rollout.kv_budget_tokens;
@@ -106,7 +107,14 @@ Result<std::vector<Generated>> Evaluator::generate(Model& policy, EngineRanks* r
     BRAID_TRY(engine->submit({SampleId{number}, record.prompt_ids, sampling, 0}));
   }
   std::vector<Generated> out;
-  while (!engine->drained()) {
+  while (true) {
+    const bool left = !engine->drained();
+    bool any = left;
+    if (together) {
+      BRAID_ASSIGN(any, together(left));
+    }
+    if (!any) break;
+    if (!left) continue;
     BRAID_ASSIGN(std::vector<Generated> finished, engine->step());
     std::move(finished.begin(), finished.end(), std::back_inserter(out));
   }
@@ -115,11 +123,9 @@ Result<std::vector<Generated>> Evaluator::generate(Model& policy, EngineRanks* r
 
 Result<std::vector<RewardSample>> Evaluator::samples(
     const std::vector<Generated>& responses) const {
-  BRAID_CHECK(static_cast<int64_t>(responses.size()) == this->responses(),
-              "every response of the evaluation");
-  std::vector<RewardSample> out(responses.size());
+  std::vector<RewardSample> out;
   for (const Generated& response : responses) {
-    BRAID_ASSIGN(out[response.sample.value], reward_sample(response));
+    BRAID_ASSIGN(out.emplace_back(), reward_sample(response));
   }
   return out;
 }
@@ -165,6 +171,7 @@ void Evaluator::add_passes(const std::vector<double>& totals, EvalReport& report
 Result<EvalReport> Evaluator::report(const std::vector<RewardSample>& samples,
                                      const std::vector<std::vector<RewardOutcome>>& scores,
                                      int64_t step) {
+  BRAID_CHECK(std::ssize(samples) == responses(), "every response of the evaluation");
   BRAID_ASSIGN(RewardOutcomes outcomes,
                collect_outcomes(rewards_, config_.reward, samples, score_context(config_, step)));
   for (size_t i = 0; i < scores.size(); ++i)
@@ -179,7 +186,9 @@ Result<EvalReport> Evaluator::report(const std::vector<RewardSample>& samples,
 }
 
 Result<EvalReport> Evaluator::run(Model& policy, const RewardModels& models, int64_t step) {
-  BRAID_ASSIGN(const std::vector<Generated> drawn, generate(policy, nullptr, numbers()));
+  BRAID_ASSIGN(std::vector<Generated> drawn, generate(policy, nullptr, numbers()));
+  std::sort(drawn.begin(), drawn.end(),
+            [](const Generated& a, const Generated& b) { return a.sample < b.sample; });
   BRAID_ASSIGN(const std::vector<RewardSample> asked, samples(drawn));
   BRAID_ASSIGN(const RewardReaders readers, load_reward_readers(config_, data_.tokenizer));
   BRAID_ASSIGN(const auto scores, score_with(models, readers, asked, config_.train));

@@ -2,6 +2,7 @@
 // rewards. Not thread-safe.
 #pragma once
 
+#include <functional>
 #include <map>
 #include <memory>
 #include <string>
@@ -37,13 +38,19 @@ class Evaluator {
   // numbers, so that whoever draws it draws the same.
   int64_t responses() const { return prompts_ * config_.eval.samples_per_prompt; }
   std::vector<int64_t> numbers() const;  // of all of them
+  // Before each round of ranks that make as many as each other: whether any of them has responses
+  // `left`. One that has none passes the round by in this.
+  using RoundsTogether = std::function<Result<bool>(bool left)>;
   // Draws those of these numbers. `ranks`: where this rank has a part of the policy; else null.
+  // `together`: empty where its rounds are its own.
   Result<std::vector<Generated>> generate(Model& policy, EngineRanks* ranks,
-                                          const std::vector<int64_t>& numbers) const;
-  // What rewards see of the responses, by number. REQUIRES: each is there once.
+                                          const std::vector<int64_t>& numbers,
+                                          const RoundsTogether& together = {}) const;
+  // What rewards see of these responses, in their order.
   Result<std::vector<RewardSample>> samples(const std::vector<Generated>& responses) const;
-  // Asks the rewards and reports. `scores`: outcomes of rewards of type model, aligned with the
-  // list of rewards; empty for other types. REQUIRES: it was made to report.
+  // Asks the rewards about all responses, by number, and reports. `scores`: outcomes of rewards of
+  // type model, aligned with the list of rewards; empty for other types. REQUIRES: it was made to
+  // report.
   Result<EvalReport> report(const std::vector<RewardSample>& samples,
                             const std::vector<std::vector<RewardOutcome>>& scores, int64_t step);
 

@@ -3,6 +3,7 @@
 #include <ATen/core/grad_mode.h>
 
 #include <map>
+#include <utility>
 
 #include "device/device_copy.h"
 #include "passes/inference.h"
@@ -68,6 +69,19 @@ Status put_samples(const std::vector<RewardSample>& samples, const std::string& 
   store.begin(std::move(stored));
   BRAID_TRY(store.put_tokens("prompt_ids", store.all_rows(), std::move(prompts)));
   return store.put_tokens(field, store.all_rows(), std::move(responses));
+}
+
+Result<SampleStore> store_as_read(const Graph& graph, const SampleStore& like, const Rows& rows,
+                                  const std::string& field, std::vector<RewardSample> samples) {
+  std::vector<RewardSample> all(like.size());  // rows keep their numbers
+  for (const size_t row : like.all_rows()) {
+    all[row].sample_id = like.sample(row).id.value;
+    all[row].group = like.sample(row).group.value;
+  }
+  for (size_t i = 0; i < rows.size(); ++i) all[rows[i]] = std::move(samples[i]);
+  SampleStore out(graph);
+  BRAID_TRY(put_samples(all, field, out));
+  return out;
 }
 
 std::vector<RewardOutcome> score_outcomes(const std::vector<double>& values) {

@@ -19,6 +19,11 @@ std::vector<RewardOutcome> score_samples(Model& model, const std::vector<RewardS
 Status put_samples(const std::vector<RewardSample>& samples, const std::string& responses,
                    SampleStore& store);
 
+// A store with as many samples as `like`, of which these rows are here: a reward model's own tokens
+// in the place of what `field` has.
+Result<SampleStore> store_as_read(const Graph& graph, const SampleStore& like, const Rows& rows,
+                                  const std::string& field, std::vector<RewardSample> samples);
+
 // Values of a reward model as the outcomes of its reward.
 std::vector<RewardOutcome> score_outcomes(const std::vector<double>& values);
 

@@ -101,15 +101,7 @@ Result<SampleStore> Scoring::as_read_by(const Call& call, const Graph& graph,
                                         const SampleStore& store, const Rows& rows) const {
   BRAID_ASSIGN(std::vector<RewardSample> samples, texts(call, store, rows));
   BRAID_ASSIGN(samples, as_read(reader_of(call.role.value), std::move(samples)));
-  std::vector<RewardSample> all(store.size());  // rows keep their numbers
-  for (const size_t row : store.all_rows()) {
-    all[row].sample_id = store.sample(row).id.value;
-    all[row].group = store.sample(row).group.value;
-  }
-  for (size_t i = 0; i < rows.size(); ++i) all[rows[i]] = std::move(samples[i]);
-  SampleStore out(graph);
-  BRAID_TRY(put_samples(all, store.responses_of(call), out));
-  return out;
+  return store_as_read(graph, store, rows, store.responses_of(call), std::move(samples));
 }
 
 // Where samples are compared within their group, one that is alone there cannot be.

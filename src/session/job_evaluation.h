@@ -1,5 +1,6 @@
-// Evaluation within a job: the responses are drawn in the layout of the call that generates, each
-// replica its share of them, and scored in that of the reward call. Not thread-safe.
+// Evaluation within a job, in the layouts of its plan: responses are drawn in that of the call that
+// generates, or where none does of the update, each replica its share of them, and scored in that
+// of the reward call. Not thread-safe.
 #pragma once
 
 #include <memory>
@@ -8,6 +9,7 @@
 #include "passes/call_work.h"
 #include "scoring/evaluate.h"
 #include "scoring/scoring.h"
+#include "session/evaluated_samples.h"
 #include "session/infer_calls.h"
 
 namespace braid::inline session {
@@ -30,12 +32,17 @@ class JobEvaluation {
   Result<EvalReport> run();
 
  private:
-  bool scored_by_calls() const;
-  Result<std::vector<Generated>> responses();
-  Result<std::vector<Generated>> responses_in_layout(CallId generate);
-  Result<std::vector<Generated>> responses_of_first_rank();
-  Result<std::vector<std::vector<RewardOutcome>>> scores(const std::vector<RewardSample>& samples);
-  Result<std::vector<double>> scores_by(const Call& call, const std::vector<RewardSample>& samples);
+  using Scores = std::vector<std::vector<RewardOutcome>>;
+
+  CallId drawing_call() const;
+  std::vector<SampleRows> drawn_by_rank(CallId call, const std::vector<SampleRows>& shares) const;
+  Result<std::vector<Generated>> draw(CallId call, const std::vector<SampleRows>& shares);
+  Evaluator::RoundsTogether together(CallId call, Model& policy) const;
+  std::vector<const Call*> scoring_calls() const;
+  Status score_by(const Call& call, EvaluatedSamples& samples);
+  Result<SampleStore> as_read_by(const Call& call, EvaluatedSamples& samples,
+                                 const Rows& rows) const;
+  Result<Scores> scores_of(const std::vector<RewardSample>& asked, const SampleStore& store) const;
 
   const StepContext& step_;
   InferCalls& infer_;

@@ -155,21 +155,6 @@ void WeightShards::leave(int64_t index) {
   unit.whole = false;
 }
 
-Result<std::vector<std::pair<std::string, at::Tensor>>> WeightShards::trained(bool wanted) const {
-  const at::NoGradGuard no_grad;
-  std::vector<std::pair<std::string, at::Tensor>> out;
-  for (size_t i = 0; i < trained_; ++i) {
-    const at::Tensor flat = at::empty({buckets_[i].padded}, slices_[i].options());
-    BRAID_TRY(group_.all_gather(flat, slices_[i], cat("weights, bucket ", i)).wait());
-    if (!wanted) continue;
-    for (const BucketPlace& place : buckets_[i].places)
-      out.emplace_back(
-          place.name,
-          flat.narrow(0, place.begin, place.parameter.numel()).view(place.parameter.sizes()));
-  }
-  return out;
-}
-
 // Of the first `count` buckets.
 std::vector<StateSlice> WeightShards::runs(const std::vector<at::Tensor>& slices,
                                            size_t count) const {

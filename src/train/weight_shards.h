@@ -52,8 +52,6 @@ class WeightShards : public WeightKeeper {
   std::vector<StateSlice> runs_of(const std::vector<at::Tensor>& slices) const {
     return runs(slices, buckets_.size());
   }
-  // The trained parameters in whole, on ranks that want them; their units stay as they are.
-  Result<std::vector<std::pair<std::string, at::Tensor>>> trained(bool wanted) const;
 
  private:
   // Tensors that are gathered together.

@@ -14,7 +14,6 @@
 #include "weights/move_weights.h"
 #include "weights/peer_reads.h"
 #include "weights/roles.h"
-#include "weights/tensor_messages.h"
 
 namespace braid::inline weights {
 namespace {
@@ -49,6 +48,7 @@ Result<std::unique_ptr<RankModels>> RankModels::load(const Config& config, const
   if (world != nullptr && world->world_size() > 1) {
     BRAID_ASSIGN(out->everyone_, world->everyone());
     out->reads_.emplace();
+    BRAID_ASSIGN(out->reads_for_peers_, reads_for_peers(config, program.graph, world));
   }
   BRAID_ASSIGN(out->groups_, connect_calls(program, out->self(), world));
   BRAID_TRY(guarded([&] { return out->load_models(); }));
@@ -86,8 +86,7 @@ ReadBlocks* RankModels::reads_of(CallId call) {
 
 Status RankModels::set_reading(CallId call, ModelPart* part) {
   part->read = reads_of(call);
-  if (config_.runtime.load != "peers" || world_ == nullptr || world_->world_size() == 1)
-    return ok_status();
+  if (!reads_for_peers_) return ok_status();
   const WeightCopy& copy = program_.copies[program_.calls[call.value].copy];
   BRAID_ASSIGN(part->readers, connect_readers(copy, *world_));
   return ok_status();
@@ -417,16 +416,6 @@ RankModels::Everything::~Everything() {
   for (const int32_t state : away_) models_.offload(state);
 }
 
-// The ranks that give a role's tensors: one of each stage, of the first replica.
-std::vector<int64_t> RankModels::holders(const std::string& role) const {
-  const ParamLayout& layout = program_.copies[home_of(RoleId{role})].layout;
-  const Strategy grid = layout_grid(layout);
-  std::vector<int64_t> out;
-  for (int stage = 0; stage < layout.pp; ++stage)
-    out.push_back(layout.mesh.devices[mesh_index(grid, {0, 0, stage, 0})].value);
-  return out;
-}
-
 bool RankModels::whole_on_first(const std::string& role) const {
   if (program_.calls.empty()) return true;
   for (size_t i = 0; i < program_.calls.size(); ++i)
@@ -437,36 +426,6 @@ bool RankModels::whole_on_first(const std::string& role) const {
   const ParamLayout& layout = program_.copies[home_of(RoleId{role})].layout;
   if (layout.sharded) return false;
   return layout.tp == 1 && layout.pp == 1 && place_in_mesh(layout, DeviceId{0}).has_value();
-}
-
-// Of this rank's stage in whole. Ranks that share weights call it together.
-Result<NamedTensors> RankModels::stage_weights(const ModelInstance& instance, bool wanted) {
-  NamedTensors own;
-  if (instance.shards) {
-    BRAID_ASSIGN(own, instance.shards->trained(wanted));
-  } else {
-    own = instance.model->trainable_parameters();
-  }
-  return wanted ? gather_slices(*instance.model, own) : Result<NamedTensors>(NamedTensors());
-}
-
-Result<NamedTensors> RankModels::gather(const std::string& role) {
-  const ParamLayout& layout = program_.copies[home_of(RoleId{role})].layout;
-  NamedTensors mine;
-  if (const auto at = place_in_grid(layout, self())) {
-    BRAID_ASSIGN(mine, stage_weights(roles_.at(role), at->dp_rank == 0));
-  }
-  NamedTensors all;
-  std::set<std::string> known;  // both ends of a pipeline may have the embedding
-  for (const int64_t from : holders(role)) {
-    NamedTensors part = mine;
-    if (from != 0) {
-      BRAID_ASSIGN(part, pass_to_first(mine, from, *everyone_));
-    }
-    for (auto& [name, tensor] : part)
-      if (known.insert(name).second) all.emplace_back(name, std::move(tensor));
-  }
-  return rank() == 0 ? all : NamedTensors();
 }
 
 RoleSlices RankModels::own_slices(const std::string& role) const {

@@ -96,8 +96,6 @@ class RankModels {
 
   // Whether the first rank of the job has all of a trained role's weights and optimizer.
   bool whole_on_first(const std::string& role) const;
-  // A trained role's weights in whole, on the first rank; nothing elsewhere. All ranks call it.
-  Result<NamedTensors> gather(const std::string& role);
   // What this rank writes of a role that is here, and whether it is the first of those that have
   // it. No rank waits for another.
   RoleSlices own_slices(const std::string& role) const;
@@ -121,13 +119,12 @@ class RankModels {
   void find_states();
   void load(int32_t state);
   bool passes_wait(CallId call) const;
-  std::vector<int64_t> holders(const std::string& role) const;
-  Result<NamedTensors> stage_weights(const ModelInstance& instance, bool wanted);
 
   const Config config_;
   const Program program_;
   World* const world_;
   Communicator* everyone_ = nullptr;
+  bool reads_for_peers_ = false;
   Roles roles_;
   // A copy that is not home.
   struct Copy {

@@ -247,14 +247,4 @@ int64_t frozen_copy_bytes(const Roles& roles, const Config& config) {
   return bytes;
 }
 
-Result<ModelInstance> load_whole(const RoleSpec& spec, const Config& config) {
-  ModelInstance whole;
-  BRAID_ASSIGN(const ModelOptions options, model_options(config));
-  BRAID_ASSIGN(const Origin origin, role_origin(config, spec.role.value));
-  whole.source_folder = origin.source_folder();
-  whole.config_path = origin.config_path;
-  BRAID_ASSIGN(whole.model, load_weights(origin, {options, spec.scalar_head, spec.value_head}));
-  return whole;
-}
-
 }  // namespace braid::inline weights

@@ -43,7 +43,4 @@ Status keep_frozen_copies(Roles& roles, const std::string& changing, const Confi
 // Bytes of the copies that this will make on this rank before the first update of every role.
 int64_t frozen_copy_bytes(const Roles& roles, const Config& config);
 
-// A role as it was before training, with all of its tensors and no optimizer.
-Result<ModelInstance> load_whole(const RoleSpec& spec, const Config& config);
-
 }  // namespace braid::inline weights

@@ -72,18 +72,6 @@ Status load_role_weights(const std::string& name, CheckpointReader& saved,
   return ok_status();
 }
 
-Result<ModelInstance> whole_with(const RoleSpec& spec, const Config& config,
-                                 const NamedTensors& weights) {
-  const std::string& name = spec.role.value;
-  BRAID_ASSIGN(ModelInstance whole, load_whole(spec, config));
-  CheckpointState state;
-  for (const auto& [tensor, values] : weights)
-    state.tensors[name + kWeightsGroup].emplace_back(tensor, values);
-  CheckpointReader saved(std::move(state));
-  BRAID_TRY(load_role_weights(name, saved, whole));
-  return whole;
-}
-
 Result<int64_t> whole_weight_bytes(const RoleSpec& role, const Config& config) {
   BRAID_ASSIGN(const int64_t elements, changed_elements(role, config));
   return elements * weight_width(config);

@@ -32,10 +32,6 @@ void add_role(const std::string& name, const ModelInstance& role, RoleSlices sli
 Status load_role_weights(const std::string& name, CheckpointReader& saved,
                          const ModelInstance& role);
 
-// A role's model in whole with what it has learnt.
-Result<ModelInstance> whole_with(const RoleSpec& spec, const Config& config,
-                                 const NamedTensors& weights);
-
 // Takes a state over, of each role the slices that are here; frozen roles that share changed
 // weights get a copy first. No rank waits for another. After an error position and roles must not
 // be used. Then, ranks that share state together: take_over_state(), after which all is bit for bit

@@ -67,11 +67,38 @@ TEST_F(JobRewards, AnActorThatIsCutIsEvaluatedAsInOneProcess) {
   if (full_tier()) expect_same_run_under(layouts[2], "evaluated-lora", lora);
 }
 
-// Without a call that generates the first rank evaluates, with all of the policy.
+// Without a call that generates all ranks evaluate, with the weights that they update: seven
+// prompts are no even share, so that of ranks with slices one has rounds without samples.
 TEST_F(JobRewards, APolicyThatDoesNotGenerateIsEvaluatedAsInOneProcess) {
-  const LayoutCase stages{"e-sft", "sft", "1x2", "  update_actor: {mesh: all, pp: 2}\n"};
-  expect_same_run_under(stages, "evaluated-sft",
-                        evaluated({"train.total_steps=2", "data.train=task:sort_digits"}));
+  const auto layout = [](const std::string& name, const std::string& devices,
+                         const std::string& update, bool full = false,
+                         const std::string& algorithm = "sft") {
+    const std::string reference =
+        algorithm == "dpo" ? "  ref_logprob: {mesh: all, dp: 2}\n" : std::string();
+    return LayoutCase{name, algorithm, devices, cat(reference, "  update_actor: {", update, "}\n"),
+                      full};
+  };
+  const std::vector<LayoutCase> layouts = {
+      layout("e-sft", "1x2", "mesh: all, pp: 2"),
+      layout("e-sft-zero", "1x2", "mesh: all, dp: 2, zero: 3"),
+      layout("e-sft-runs", "1x4",
+             "mesh: all, dp: 2, pp: 2, micro_batches: 2, interleave: 2, zero: 3"),
+      layout("e-sft-tensor", "1x2", "mesh: all, tp: 2, sequence_parallel: true", true),
+      layout("e-sft-pairs", "1x4", "mesh: all, dp: 4, zero: 3, zero_ranks: 2", true),
+      layout("e-sft-both", "1x4", "mesh: all, dp: 2, tp: 2, zero: 3", true),
+      layout("e-sft-apart", "1x3", "mesh: \"1,2\", dp: 2, zero: 1", true),
+      layout("e-dpo", "1x2", "mesh: all, dp: 2", true, "dpo"),
+  };
+  for (const LayoutCase& each : layouts)
+    if (!each.full || full_tier())
+      expect_same_run_under(
+          each, cat("evaluated-", each.algorithm),
+          evaluated({"train.total_steps=2", "rollout.prompts_per_step=8",
+                     each.algorithm == "sft" ? "data.train=task:sort_digits" : "train.seed=1"}));
+  const std::vector<std::string> lora =
+      with_model("lora", evaluated({"train.total_steps=2", "rollout.prompts_per_step=8",
+                                    "data.train=task:sort_digits"}));
+  if (full_tier()) expect_same_run_under(layouts[1], "evaluated-sft-lora", lora);
 }
 
 // Ranks share a reward model in every way that training and inference know; a rule beside it is
