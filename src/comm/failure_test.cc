@@ -240,6 +240,7 @@ TEST(Failure, PassedDeadlineNamesTensorPeersAndPositions) {
   EXPECT_EQ(run.end, "exited with status 1") << run.output;
   EXPECT_EQ(count_of(run.output, "braid: error: "), 1) << run.output;
   EXPECT_THAT(run.output, HasSubstr("all_reduce of layers.3.weight with ranks"));
+  EXPECT_THAT(run.output, HasSubstr("not done within 2 s (runtime.wait_s)"));
   EXPECT_THAT(run.output, HasSubstr("rank 2: step 3, train actor, instruction 12"));
 }
 

@@ -114,8 +114,8 @@ Status PositionBoard::forget_ended() {
     note_progress();
   }
   if (!followed_.empty() && followed_s() > followed_.front().deadline_s)
-    return {Code::kDeadline,
-            cat(followed_.front().what, ": not done within ", followed_.front().deadline_s, " s")};
+    return {Code::kDeadline, cat(followed_.front().what, ": not done within ",
+                                 followed_.front().deadline_s, " s (runtime.wait_s)")};
   return {};
 }
 

@@ -46,9 +46,10 @@ bool StartedWork::is_late() const {
 }
 
 Status transfer_failure(const StartedWork& work, const std::string& cause, bool late) {
-  std::string text = cat(operation_text(work), ": ",
-                         late ? cat("not done within ", work.context.deadline_s, " s") : cause,
-                         "; rank ", work.context.global_rank, ": ", work.context.board->text());
+  std::string text =
+      cat(operation_text(work), ": ",
+          late ? cat("not done within ", work.context.deadline_s, " s (runtime.wait_s)") : cause,
+          "; rank ", work.context.global_rank, ": ", work.context.board->text());
   if (work.context.store != nullptr)
     for (const std::string& line : last_positions(*work.context.store, work.peers))
       text += cat("; ", line);

@@ -55,15 +55,27 @@ TEST(Config, TheTimeWithoutProgressGrowsWithStepsAndRewards) {
   EXPECT_EQ(stall_limit_s(config, 70), 20);
 }
 
+TEST(Config, TheTimeOfAWaitGrowsWithRewards) {
+  Config config;
+  EXPECT_EQ(wait_limit_s(config), 3600);
+  RewardConfig& reward = config.reward.emplace_back();
+  reward.type = "command", reward.timeout_s = 2000;
+  EXPECT_EQ(wait_limit_s(config), 4000);
+  config.runtime.wait_s = 60;
+  EXPECT_EQ(wait_limit_s(config), 60);
+}
+
 TEST(Config, ATimeWithoutProgressThatARewardMayTakeIsRefused) {
   const std::string reward = "reward: [{type: command, command: [judge], timeout_s: 30}]\n";
-  EXPECT_TRUE(load(reward, {"runtime.stall_s=31"}).ok());
-  const auto refused = load(reward, {"runtime.stall_s=30"});
-  ASSERT_FALSE(refused.ok());
-  EXPECT_NE(refused.status().message().find(
-                "runtime.stall_s: 30 s, and reward[0] may take 30 s for an answer (timeout_s)"),
-            std::string::npos)
-      << refused.status().message();
+  for (const std::string key : {"runtime.stall_s", "runtime.wait_s"}) {
+    EXPECT_TRUE(load(reward, {key + "=31"}).ok());
+    const auto refused = load(reward, {key + "=30"});
+    ASSERT_FALSE(refused.ok());
+    EXPECT_NE(refused.status().message().find(
+                  key + ": 30 s, and reward[0] may take 30 s for an answer (timeout_s)"),
+              std::string::npos)
+        << refused.status().message();
+  }
 }
 
 TEST(Config, LaterSourcesWinAndOriginsAreKept) {

@@ -100,8 +100,9 @@ struct RuntimeConfig {
   double jitter = 0;
   std::string fault = "none";
   double stall_s = 0;
+  double wait_s = 0;
   double join_s = 120;
-  std::string load = "files";
+  std::string load = "auto";
 };
 
 template <class V>
@@ -121,16 +122,20 @@ void visit(V& v, RuntimeConfig& o) {
     "several ranks: seconds without progress after which a rank is stuck and the job ends; 0 = the "
     "largest of 300, ten times the longest step so far, and twice what a reward may take",
     at_least(0), key::no_cost("bounds a wait"), key::read_if(ReadIf::kPlan));
+  v("wait_s", o.wait_s,
+    "several ranks: seconds in which what a rank waits for of others must have come, else the job "
+    "ends and says of whom; 0 = the larger of 3600 and twice what a reward may take",
+    at_least(0), key::no_cost("bounds a wait"), key::read_if(ReadIf::kPlan));
   v("join_s", o.join_s,
     "several ranks: seconds in which all of them must have come, and a group of them have "
     "connected",
     above(0), key::no_cost("bounds a wait"), key::read_if(ReadIf::kPlan));
   v("load", o.load,
     "several ranks: files: each rank reads its slices of the files of weights; peers: of ranks "
-    "with "
-    "equal slices (data parallel without ZeRO-3) the first one reads and sends them to the others, "
-    "for a disk that all share",
-    one_of("files | peers"), key::no_cost("before the first step"), key::read_if(ReadIf::kPlan));
+    "with equal slices (data parallel without ZeRO-3) the first one reads and sends them to the "
+    "others; auto: peers for ranks on several machines and files on a disk of the network",
+    one_of("auto | files | peers"), key::no_cost("before the first step"),
+    key::read_if(ReadIf::kPlan));
 }
 
 struct RunConfig {

@@ -297,7 +297,7 @@ Status join_job(const Membership& membership, const PlannedRun& planned, const L
                 const std::function<Status(World&, bool* together)>& run) {
   if (membership.global_rank != 0) set_log_level(LogLevel::kWarning);
   WorldOptions options;
-  options.deadline_s = 3600;  // a rank that dies or hangs is found by its signs of life, in seconds
+  options.deadline_s = wait_limit_s(planned.config);
   options.join_s = planned.config.runtime.join_s;
   options.watchdog.stall_s = stall_limit_s(planned.config, 0);
   BRAID_ASSIGN(const std::unique_ptr<World> world, World::join(membership, options));

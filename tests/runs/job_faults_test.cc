@@ -291,6 +291,28 @@ TEST_F(StoppedJob, ClosedTerminalLosesNothing) {
                });
 }
 
+// Who waits for one that never comes ends the job by its name.
+TEST_F(JobKilledRun, AWaitThatTakesTooLongEndsTheJob) {
+  const auto child = start(four_ranks("faults-wait", {"runtime.wait_s=5"}));
+  const std::vector<pid_t> ranks = ranks_of(*child);
+  ASSERT_EQ(ranks.size(), size_t{kRanks}) << child->take_errors();
+  WatchedRank stopped{ranks[2], {}};
+  const auto in_second_step = [](const std::string& at) { return at.rfind("step 2, ", 0) == 0; };
+  ASSERT_TRUE(stopped.stop_at(in_second_step, *child)) << child->take_errors();
+  const std::string why = "not done within 5 s (runtime.wait_s)";
+  std::string errors;
+  const Deadline deadline = deadline_in(kEndsWithin_s);
+  while (errors.find(why) == std::string::npos && std::chrono::steady_clock::now() < deadline) {
+    pause_s(0.1);
+    errors += child->take_errors();
+  }
+  EXPECT_THAT(errors, HasSubstr(why));
+  ::kill(ranks[2], SIGCONT);  // else the launcher waits for it to end by itself
+  const Finished end = ending(*child);
+  EXPECT_EQ(end.end, "exited with status 1") << errors << end.errors;
+  for (const pid_t rank : ranks) EXPECT_NE(::kill(rank, 0), 0) << "an orphan";
+}
+
 // A stopped rank is named, nobody gives up, and the job goes on where it was.
 TEST_F(JobKilledRun, StoppedRankHoldsTheJobUpAndNothingElse) {
   if (!full_tier()) GTEST_SKIP() << "twenty seconds of waiting: the full tier";

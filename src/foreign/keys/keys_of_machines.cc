@@ -167,7 +167,7 @@ constexpr ForeignKey kKeysOfMachines[] = {
   {"torchtitan.*", "verl", "", "there is one engine for training; parallel says how ranks share it"},
   {"automodel.*", "verl", "", "there is one engine for training; parallel says how ranks share it"},
   {"hybrid_engine", "verl", "", "calls share devices where placement says nothing else"},
-  {"nccl_timeout", "verl", "", "ranks wait for each other with deadlines of their own (docs/ranks.md)"},
+  {"nccl_timeout", "verl", "", "ranks wait for each other as long as runtime.wait_s says (docs/ranks.md)"},
   {"expert_parallel_size", "verl", "", "mixtures of experts can be planned, not trained yet"},
   {"layered_summon", "verl", "", "sampler and trainer share their weights"},
   {"multi_stage_wake_up", "verl", "", "models that rest leave memory by train.offload"},
