@@ -334,12 +334,39 @@ TEST(WiredBackend, WhoHasNoFileForAConnectionWaitsForOneAndSaysSo) {
               ContainsRegex(cat("rank 1 cannot be reached by other ranks: ", kFilesText)));
 }
 
+// Short and long messages, in their order, once there is a file again.
+TEST(WiredBackend, WhoHasNoFileToReachAnotherWaitsForOneAndSaysSo) {
+  WiredRanks ranks(2);
+  testing::internal::CaptureStderr();
+  std::vector<WireHandle> sent;
+  {
+    const AllFilesTaken taken;
+    for (const int64_t size : {3, 60000, 5})
+      sent.push_back(ranks.wires(0).send({1, 7, 1}, uneven(0, size)));
+    std::this_thread::sleep_for(std::chrono::milliseconds(300));
+    for (const WireHandle& each : sent) EXPECT_FALSE(ranks.wires(0).is_done(each));
+  }
+  for (const int64_t size : {3, 60000, 5}) {
+    const at::Tensor room = at::zeros({size});
+    const WireHandle come = ranks.wires(1).receive({0, 7, 1}, room);
+    EXPECT_EQ(ranks.wires(1).wait(come, deadline_in(60)).message(), "");
+    EXPECT_TRUE(at::equal(room, uneven(0, size)));
+  }
+  for (const WireHandle& each : sent)
+    EXPECT_EQ(ranks.wires(0).wait(each, deadline_in(60)).message(), "");
+  EXPECT_THAT(testing::internal::GetCapturedStderr(),
+              ContainsRegex(cat("rank 0: connecting to rank 1 at 127.0.0.1:[0-9]+: ", kFilesText,
+                                "; it waits 60")));
+}
+
 TEST(WiredBackend, WithoutFilesATransferEndsAndSaysWhy) {
   WiredRanks ranks(2, 60, 0.2);
   AllFilesTaken taken;
-  const WireHandle refused = ranks.wires(0).send({1, 7, 1}, uneven(0, 3));
-  EXPECT_THAT(ranks.wires(0).wait(refused, deadline_in(60)).message(),
-              ContainsRegex(cat("connecting to rank 1 at 127.0.0.1:[0-9]+: ", kFilesText)));
+  for (const int64_t size : {3, 60000}) {
+    const WireHandle refused = ranks.wires(0).send({1, 7, 1}, uneven(0, size));
+    EXPECT_THAT(ranks.wires(0).wait(refused, deadline_in(60)).message(),
+                ContainsRegex(cat("connecting to rank 1 at 127.0.0.1:[0-9]+: ", kFilesText)));
+  }
   taken.let_one_go();
   const WireHandle come = ranks.wires(1).receive({0, 7, 1}, at::zeros({3}));
   (void)ranks.wires(0).send({1, 7, 1}, uneven(0, 3));

@@ -10,6 +10,7 @@
 #include <cstdlib>
 #include <cstring>
 
+#include "base/log.h"
 #include "base/text.h"
 #include "comm/name_hash.h"
 #include "comm/wires_frames.h"
@@ -18,6 +19,11 @@ namespace braid::inline comm {
 namespace {
 
 std::string address_key(int64_t rank) { return cat("wire/", rank); }
+
+// `address`: as in the store.
+std::string connecting_text(int64_t peer, const std::string& address) {
+  return cat("connecting to rank ", peer, " at ", join(split(address, ' '), ":"), ": ");
+}
 
 // The address that other ranks reach this one at. The variable is PyTorch's, as in gloo_backend.cc.
 Result<std::string> own_address(const Membership& membership) {
@@ -82,9 +88,9 @@ void Wires::close() {
     closed_ = true;
     for (const auto& [peer, connection] : wires_) fail_all_of(peer, "this rank has ended");
     while (!awaited_.empty()) fail_all_of(awaited_.begin()->first.peer, "this rank has ended");
+    while (!waiting_.empty()) fail_all_of(waiting_.begin()->first, "this rank has ended");
   }
-  const uint64_t one = 1;
-  (void)!::write(wake_.get(), &one, sizeof one);
+  wake();
   thread_.join();
   const std::lock_guard lock(mutex_);
   wires_.clear();
@@ -104,7 +110,8 @@ WireHandle Wires::send(const WireEnd& to, at::Tensor data) {
   const std::lock_guard lock(mutex_);
   const auto lost = lost_.find(to.peer);
   const bool gone = lost != lost_.end() || closed_;
-  const Status reached = gone || wires_.count(to.peer) != 0 ? ok_status() : connect(to.peer);
+  const bool known = wires_.count(to.peer) != 0 || waiting_.count(to.peer) != 0;
+  const Status reached = gone || known ? ok_status() : connect(to.peer);
   if (gone || !reached.ok()) {
     fail(*message, closed_ ? "this rank has ended" : gone ? lost->second : reached.message());
   } else if (size_of(*message) <= kMostEarlyBytes) {
@@ -116,16 +123,33 @@ WireHandle Wires::send(const WireEnd& to, at::Tensor data) {
   return message;
 }
 
+void Wires::wake() const {
+  const uint64_t one = 1;
+  (void)!::write(wake_.get(), &one, sizeof one);
+}
+
 Status Wires::connect(int64_t peer) {
+  BRAID_ASSIGN(const int full, begin_wire(peer));
+  if (full == 0) return ok_status();
+  const std::string why = cat(connecting_text(peer, addresses_.at(peer)), socket_error_text(full));
+  log_warning(
+      cat(rank_name(membership_.global_rank), ": ", why, "; it waits ", format_seconds(files_s_)));
+  waiting_[peer] = {{}, deadline_in(files_s_), why};
+  wake();  // the thread looks for a file
+  return ok_status();
+}
+
+Result<int> Wires::begin_wire(int64_t peer) {
   const std::vector<std::string> parts = split(addresses_.at(peer), ' ');
   int64_t port = 0;
   BRAID_CHECK(parts.size() == 2 && parse_int(parts[1], &port), "the address of a rank");
   BRAID_ASSIGN(const Addresses found, addresses_of(parts[0], port));
   FileHandle socket = socket_of(*found);
   const auto failed = [&] {
-    return Status{Code::kUnavailable, cat("connecting to rank ", peer, " at ", parts[0], ":", port,
-                                          ": ", socket_error_text(errno))};
+    const std::string why = socket_error_text(errno);
+    return Status{Code::kUnavailable, cat(connecting_text(peer, addresses_.at(peer)), why)};
   };
+  if (!socket.is_open() && lacks_room(errno)) return errno;
   if (!socket.is_open()) return failed();
   prepare_socket(socket.get());
   const int begun = ::connect(socket.get(), found->ai_addr, found->ai_addrlen);
@@ -135,7 +159,7 @@ Status Wires::connect(int64_t peer) {
   wires_[peer] = &wire;
   const auto self = static_cast<uint64_t>(membership_.global_rank);
   push(peer, {{Frame::kHello, 0, job_, self, 0}, nullptr});
-  return ok_status();
+  return 0;
 }
 
 WireHandle Wires::receive(const WireEnd& from, at::Tensor room) {
@@ -241,13 +265,20 @@ void Wires::fail_all_of(int64_t peer, const std::string& reason) {
     fail(*entry.second, reason);
     return true;
   });
+  fail_asking(peer, reason);
+  for (const auto& [socket, connection] : connections_)
+    if (connection->peer == peer) fail_all_on(*connection, reason);
+  if (const auto waited = waiting_.extract(peer); !waited.empty())
+    for (const Outgoing& out : waited.mapped().queue)
+      if (out.message != nullptr) fail(*out.message, reason);
+}
+
+void Wires::fail_asking(int64_t peer, const std::string& reason) {
   std::erase_if(asking_for_room_, [&](const auto& entry) {
     if (entry.second->end.peer != peer) return false;
     fail(*entry.second, reason);
     return true;
   });
-  for (const auto& [socket, connection] : connections_)
-    if (connection->peer == peer) fail_all_on(*connection, reason);
 }
 
 void Wires::fail_all_on(const Connection& connection, const std::string& reason) {

@@ -52,7 +52,8 @@ using WireHandle = std::shared_ptr<WireMessage>;
 class Wires {
  public:
   // Listens, and tells the store where. Who wants to connect while the process has no room for
-  // another file waits; after `files_s` of that, messages from those who are not connected fail.
+  // another file waits, as does what this rank sends to whom it is not connected; after `files_s`
+  // of that, messages from and to those who are not connected fail.
   static Result<std::unique_ptr<Wires>> open(Store& store, const Membership& membership,
                                              double files_s = 30);
   // Learns where the others listen, once all do; before anything is sent.
@@ -83,6 +84,7 @@ class Wires {
   struct Frame;
   struct Early;
   struct Outgoing;
+  struct Waiting;
   struct Files {
     FileHandle listener, poll, wake;
   };
@@ -120,6 +122,11 @@ class Wires {
   void fail_all_of(int64_t peer, const std::string& reason);
   void fail_all_on(const Connection& connection, const std::string& reason);
   Status connect(int64_t peer);
+  // 0, or the system's error where no file is free.
+  Result<int> begin_wire(int64_t peer);
+  void try_waiting();
+  void fail_asking(int64_t peer, const std::string& reason);
+  void wake() const;
 
   const Membership membership_;
   const uint64_t job_;
@@ -132,6 +139,7 @@ class Wires {
   bool closed_ = false;
   std::map<int, std::unique_ptr<Connection>> connections_;  // by socket
   std::map<int64_t, Connection*> wires_;  // by peer: the one that this rank sends on
+  std::map<int64_t, Waiting> waiting_;    // by peer: wires that have no file yet
   std::map<int64_t, std::string> lost_;   // peers, and why
   // Who waits for a message, and what came before anybody waited for it.
   std::map<WireEnd, std::deque<WireHandle>> awaited_;

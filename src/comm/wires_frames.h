@@ -1,6 +1,7 @@
 // What a connection of Wires reads and writes. Not for callers outside comm.
 #pragma once
 
+#include <cerrno>
 #include <cstdint>
 #include <deque>
 #include <string>
@@ -20,6 +21,11 @@ inline char* bytes_of(const WireMessage& message) {
   return static_cast<char*>(message.data.data_ptr());
 }
 inline size_t size_of(const WireMessage& message) { return message.data.nbytes(); }
+
+// Whether the process, or the machine, has no room for another file.
+inline bool lacks_room(int error) {
+  return error == EMFILE || error == ENFILE || error == ENOBUFS || error == ENOMEM;
+}
 
 // Messages go at once, and nobody waits in reading or writing.
 void prepare_socket(int socket);
@@ -45,6 +51,13 @@ struct Wires::Outgoing {
   Frame frame;
   WireHandle message;  // whose bytes follow the frame; null: none
   size_t written = 0;
+};
+
+// A wire that waits for a file: what it is to send, until when, and what it lacks.
+struct Wires::Waiting {
+  std::deque<Outgoing> queue;
+  Deadline until;
+  std::string why;
 };
 
 struct Wires::Connection {

@@ -6,6 +6,7 @@
 #include <sys/epoll.h>
 #include <sys/socket.h>
 #include <sys/uio.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <array>
@@ -22,10 +23,6 @@ namespace {
 
 constexpr size_t kBytesOfATurn = 4 << 20;  // of one connection before the others
 constexpr int kLookAgain_ms = 100;         // for a free file
-
-bool lacks_room(int error) {
-  return error == EMFILE || error == ENFILE || error == ENOBUFS || error == ENOMEM;
-}
 
 bool somebody_waits(int listener) {
   pollfd look{listener, POLLIN, 0};
@@ -53,7 +50,9 @@ Wires::Connection& Wires::add(FileHandle socket, int64_t peer) {
 }
 
 void Wires::push(int64_t peer, Outgoing outgoing) {
-  Connection& wire = *wires_.at(peer);
+  const auto found = wires_.find(peer);
+  if (found == wires_.end()) return waiting_.at(peer).queue.push_back(std::move(outgoing));
+  Connection& wire = *found->second;
   wire.queue.push_back(std::move(outgoing));
   // A broken one is found by the thread that reads, which says why.
   if (!wire.connecting && wire.queue.size() == 1) (void)flush(wire);
@@ -156,6 +155,8 @@ bool Wires::greeted(Connection& by) {
   if (by.frame.group != job_ || rank < 0 || rank >= membership_.world_size) return false;
   by.peer = rank;
   wires_.try_emplace(rank, &by);  // two that greet each other at once keep both
+  if (auto waited = waiting_.extract(rank); !waited.empty())
+    for (Outgoing& out : waited.mapped().queue) push(rank, std::move(out));
   return true;
 }
 
@@ -205,19 +206,26 @@ void Wires::end_frame(Connection& from) {
 void Wires::run() {
   work_beside();
   std::array<epoll_event, 64> events{};
+  bool lacks_files = false;
   while (true) {
     const int count = ::epoll_wait(poll_.get(), events.data(), static_cast<int>(events.size()),
-                                   full_until_ ? kLookAgain_ms : -1);
+                                   lacks_files ? kLookAgain_ms : -1);
     const std::lock_guard lock(mutex_);
     if (closed_) return;
     if (full_until_) accept_all();
+    try_waiting();
     for (int i = 0; i < count; ++i) {
-      if (events[i].data.fd == listener_.get()) {
+      const int file = events[i].data.fd;
+      if (file == listener_.get()) {
         accept_all();
+      } else if (file == wake_.get()) {
+        uint64_t calls = 0;
+        (void)!::read(file, &calls, sizeof calls);
       } else {
-        serve(events[i].data.fd, events[i].events);
+        serve(file, events[i].events);
       }
     }
+    lacks_files = full_until_ || !waiting_.empty();
   }
 }
 
@@ -248,6 +256,25 @@ void Wires::note_room(int error) {
   if (full)
     log_warning(cat(rank_name(membership_.global_rank), " cannot be reached by other ranks: ",
                     socket_error_text(error), "; it waits ", format_seconds(files_s_)));
+}
+
+// What is to be sent to whom this rank cannot connect, since it has no file for it, waits too.
+void Wires::try_waiting() {
+  for (auto next = waiting_.begin(); next != waiting_.end();) {
+    const auto at = next++;
+    const int64_t peer = at->first;
+    const Result<int> begun = begin_wire(peer);
+    const bool made = begun.ok() && *begun == 0;
+    if (begun.ok() && !made && std::chrono::steady_clock::now() < at->second.until) continue;
+    const Waiting over = std::move(at->second);
+    waiting_.erase(at);
+    for (const Outgoing& out : over.queue)
+      if (made)
+        push(peer, out);
+      else if (out.message != nullptr)
+        fail(*out.message, begun.ok() ? over.why : begun.status().message());
+    if (!made) fail_asking(peer, begun.ok() ? over.why : begun.status().message());
+  }
 }
 
 // Who is not connected cannot be heard: who waits for it learns why.

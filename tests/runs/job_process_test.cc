@@ -149,6 +149,37 @@ TEST_F(JobProcess, EveryLayoutComputesWhatOneProcessDoes) {
   }
 }
 
+// Of generation the new tokens of each replica, which has the samples of a half of the step; of the
+// others what each rank was given.
+TEST_F(JobProcess, SaysHowEvenTheRanksOfACallWere) {
+  const std::string name = "balance";
+  const std::string plan =
+      write_plan({name, "grpo", "1x2", everywhere("grpo", "dp: 2", "dp: 2, micro_batches: 2")});
+  finish(job_command(name, "grpo",
+                     {"plan.file=" + plan, "rollout.record=true", "train.total_steps=3"}));
+  std::map<int64_t, std::map<int64_t, double>> tokens;  // by step and sample
+  for (const Json& row : read_rows(path(name + "/rollouts.jsonl")))
+    tokens[row["step"]][row["sample"]] = static_cast<double>(row["response_ids"].size());
+  const std::vector<Json> rows = read_rows(path(name + "/metrics.jsonl"));
+  ASSERT_EQ(rows.size(), tokens.size());
+  auto drawn = tokens.begin();
+  for (const Json& row : rows) {
+    double halves[2] = {0, 0};
+    size_t at = 0;
+    for (const auto& [sample, count] : drawn->second)
+      halves[2 * at++ / drawn->second.size()] += count;
+    ++drawn;
+    EXPECT_NEAR(row["perf/imbalance_generate"].get<double>(),
+                2 * std::max(halves[0], halves[1]) / (halves[0] + halves[1]), 1e-6);
+    for (const char* call : {"old_logprob", "ref_logprob", "update_actor"}) {
+      ASSERT_TRUE(row.contains(cat("perf/imbalance_", call))) << row;
+      const double uneven = row[cat("perf/imbalance_", call)];
+      EXPECT_GE(uneven, 1) << call;
+      EXPECT_LT(uneven, 2) << call;
+    }
+  }
+}
+
 // As groups of many ranks are, whatever their size: along a tree, and straight to who needs it.
 TEST_F(JobProcess, RanksOverWiresComputeWhatOneProcessDoes) {
   ::setenv("BRAID_MESH_RANKS", "1", 1);
