@@ -49,6 +49,24 @@ class JobLaunchers : public JobRun {
   }
 };
 
+// Ranks that are told that each has a machine of its own: the first one looks where the files of
+// weights lie.
+TEST_F(JobLaunchers, RanksOfSeveralMachinesSayWhoReadsTheWeights) {
+  const std::string plan =
+      write_plan({"machines", "grpo", "2x1", everywhere("grpo", "dp: 2", "dp: 2")});
+  std::string words;
+  for (const std::string& word :
+       command("machines", "grpo", {"plan.file=" + plan, "train.threads=1", "train.total_steps=1"}))
+    words += " '" + word + "'";
+  const std::string machine =
+      cat(" WORLD_SIZE=2 LOCAL_RANK=0 LOCAL_WORLD_SIZE=1 MASTER_ADDR=127.0.0.1 MASTER_PORT=",
+          20000 + ::getpid() % 20000, words);
+  const CommandOutcome end =
+      run_shell(cat("(RANK=1", machine, " 2>&1) & RANK=0", machine, " 2>&1; a=$?; wait; exit $a"));
+  EXPECT_EQ(end.exit_code, 0) << end.output;
+  EXPECT_THAT(end.output, HasSubstr("runtime.load: auto is "));
+}
+
 TEST_F(JobLaunchers, MpirunStartsTheRanks) {
   if (!works(mpirun(2) + " true")) GTEST_SKIP() << "mpirun is not installed, or starts nothing";
   expect_same_job("mpirun", mpirun(2), mpirun(3));
