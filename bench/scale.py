@@ -3,6 +3,7 @@
 
   python3 bench/scale.py [--ranks 8,16,32,128] [--braid build/braid] [--json out.json]
   python3 bench/scale.py --rows [--ranks 2,4,8]
+  python3 bench/scale.py --opens [--ranks 2,4,12]
 
 The plan is tp 2, pp 2 and dp = ranks / 4 in every call, the batch grows with the ranks. Every rank is a process of this
 machine (docs/emulation.md). Printed for a rank, in the mean and the most over all ranks: calls of c10d, those of
@@ -19,10 +20,15 @@ Processor time is shown beside what it was when groups of many ranks were meshes
 
 With --rows: rows of the data that a rank reads and tokenizes in a step, in jobs of real ranks (emulated ones read none) of a tiny
 model with dp = ranks and eight prompts for each rank.
+
+With --opens: open files, sockets among them and threads of the processes of real ranks, of that model, in the middle of a run: the
+fewest and the most of a rank (the table of docs/ranks.md).
 """
 
 import argparse
 import json
+import os
+import signal
 import subprocess
 import sys
 import tempfile
@@ -91,6 +97,43 @@ def print_rows(options, folder):
             print(f"{algorithm:>9}{ranks:>6}{8 * ranks:>8}{first:>8}{sum(others) / len(others):>8.4g}{max(others):>6}", flush=True)
 
 
+def children(process):
+    try:
+        return [int(word) for word in Path(f"/proc/{process}/task/{process}/children").read_text().split()]
+    except OSError:  # it has ended
+        return []
+
+
+def opened_by(process):
+    files = [os.readlink(file) for file in Path(f"/proc/{process}/fd").iterdir()]
+    return len(files), sum(file.startswith("socket:") for file in files), len(list(Path(f"/proc/{process}/task").iterdir()))
+
+
+def opens(ranks, options, folder):
+    """Files, sockets and threads of each rank after twenty of many steps: connections are made when they are needed."""
+    command = [options.braid, "train", "examples/algorithms/toy.yaml", "algorithm.name=grpo", "train.threads=1", f"parallel={{dp: {ranks}}}",
+               f"rollout.prompts_per_step={2 * ranks}", "train.total_steps=100000", f"run.dir={folder}", f"run.name=opens-{ranks}"]
+    metrics = folder / f"opens-{ranks}" / "metrics.jsonl"
+    with subprocess.Popen(command, cwd=ROOT, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True) as job:
+        while job.poll() is None and not (metrics.exists() and metrics.read_text().count("\n") >= 20):
+            time.sleep(0.05)
+        out = [opened_by(rank) for rank in children(job.pid)]
+        if job.poll() is None:
+            job.send_signal(signal.SIGTERM)
+        said = job.stderr.read()
+    if len(out) != ranks:
+        sys.exit(f"{ranks} ranks: {said[-2000:]}")
+    return out
+
+
+def print_opens(options, folder):
+    print("| ranks | open files | sockets among them | threads |\n|---|---|---|---|")
+    for ranks in [int(word) for word in options.ranks.split(",")]:
+        columns = zip(*opens(ranks, options, folder))
+        cells = [f"{min(column)}" if min(column) == max(column) else f"{min(column)} to {max(column)}" for column in columns]
+        print(f"| {ranks} | {' | '.join(cells)} |", flush=True)
+
+
 def grown(results, key, which):
     """A number (its mean, or the most) of the smallest size, that of the other size that has the largest, and which size that is."""
     smallest, *others = sorted(results)
@@ -132,12 +175,13 @@ def main():
     p.add_argument("--braid", default="build/braid")
     p.add_argument("--ranks", default="", help="multiples of 8, at most 128; default 8,16,32")
     p.add_argument("--rows", action="store_true", help="rows of the data that a rank reads, of real ranks (2,4,8)")
+    p.add_argument("--opens", action="store_true", help="files, sockets and threads of real ranks (2,4,12)")
     p.add_argument("--json", default="")
     options = p.parse_args()
-    options.ranks = options.ranks or ("2,4,8" if options.rows else "8,16,32")
-    if options.rows:
+    options.ranks = options.ranks or ("2,4,8" if options.rows else "2,4,12" if options.opens else "8,16,32")
+    if options.rows or options.opens:
         with tempfile.TemporaryDirectory() as folder:
-            print_rows(options, Path(folder))
+            (print_rows if options.rows else print_opens)(options, Path(folder))
         return
     print(f"{'ranks':>5}" + "".join(f"{label:>12}{'most':>10}" for label, _, _ in COLUMNS) + f"{'job s':>8}{'step s':>8}{'start s':>9}{'apart':>9}")
     results = {}
