@@ -9,6 +9,7 @@
 #include <cstdint>
 #include <functional>
 #include <map>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -37,6 +38,19 @@ void merge(Metrics& into, const Metrics& from);
 inline constexpr const char* kAdvantageStd = "adv/std";
 double reported(const std::string& name, const Metric& metric);
 
+// What of all samples of a step advantages of tokens depend on: ranks that compute a part of them
+// each add up theirs. Of sums, counts and squared distances alone: no min, no max.
+struct StepSums {
+  Metric advantages;       // of tokens, before they are whitened over the batch
+  Metric returns, errors;  // of tokens, where there is a critic; errors: returns minus values
+  Metric kl;               // log(old / ref): the sum of the tokens, the count of the samples
+  void merge(const StepSums& other);
+};
+inline constexpr int64_t kStepSumNumbers = 12;
+// REQUIRES: as many numbers.
+std::vector<double> numbers_of(const StepSums& sums);
+StepSums step_sums(const std::vector<double>& numbers);
+
 // Rollout or micro-batch: packed fields and their borders.
 struct AlgoBatch {
   Fields fields;                       // f32 [R] per token or [S] per sample
@@ -44,6 +58,9 @@ struct AlgoBatch {
   std::vector<int64_t> groups;  // [S] equal for samples of one prompt (or one preference pair)
   // Of all samples of the step, where the batch has a part of them; else empty.
   std::vector<double> step_rewards;
+  std::vector<int64_t> step_groups = {};
+  // Likewise, once they are known: a function is called without them to have its own ones first.
+  std::optional<StepSums> step_sums = {};
 };
 
 // Numbers that must survive a checkpoint, by name (adaptive KL coefficient, running statistics).
@@ -52,6 +69,7 @@ using AlgoState = std::map<std::string, double>;
 struct ComputeResult {
   Fields fields;
   Metrics metrics;
+  StepSums sums = {};  // of the samples of the batch
 };
 using ComputeFn =
     std::function<Result<ComputeResult>(const AlgoBatch&, const AlgorithmOptions&, AlgoState&)>;
@@ -76,6 +94,10 @@ struct LossResult {
 };
 using LossFn = std::function<Result<LossResult>(const ModelOutputs&, const AlgoBatch&,
                                                 const Denominators&, const AlgorithmOptions&)>;
+
+// What a function leaves in the state of an algorithm, to which it was given a part of a step: what
+// it would, had it been given all samples.
+void note_step(const StepSums& of_step, const AlgorithmOptions& options, AlgoState& state);
 
 // The functions that graphs name; an unknown name is an error that lists the known ones. A name
 // that ends in .so is a library of the user's (own_functions.h).

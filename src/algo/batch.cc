@@ -52,19 +52,21 @@ Result<std::vector<double>> sample_numbers(const AlgoBatch& batch, const std::st
 }
 
 Result<std::vector<std::vector<size_t>>> compared_groups(const AlgoBatch& batch) {
-  if (batch.groups.size() != batch.response_lens.size()) {
-    return invalid_input(cat("the rollout has ", batch.response_lens.size(), " samples but ",
-                             batch.groups.size(), " group ids"));
-  }
-  std::vector<std::vector<size_t>> groups = group_members(batch.groups);
-  for (const std::vector<size_t>& members : groups) {
+  if (batch.groups.size() == batch.response_lens.size()) return compared_groups(batch.groups);
+  return invalid_input(cat("the rollout has ", batch.response_lens.size(), " samples but ",
+                           batch.groups.size(), " group ids"));
+}
+
+Result<std::vector<std::vector<size_t>>> compared_groups(const std::vector<int64_t>& groups) {
+  std::vector<std::vector<size_t>> out = group_members(groups);
+  for (const std::vector<size_t>& members : out) {
     if (members.size() < 2) {
-      return invalid_input(cat("group ", batch.groups[members[0]],
+      return invalid_input(cat("group ", groups[members[0]],
                                " has one sample; group statistics need at least two: set "
                                "rollout.samples_per_prompt to 2 or more"));
     }
   }
-  return groups;
+  return out;
 }
 
 std::vector<double> per_token(const AlgoBatch& batch, const std::vector<double>& values_S) {
@@ -78,6 +80,10 @@ Status check_output(const at::Tensor& output, int64_t size, const std::string& n
   if (!output.defined()) return invalid_input(cat(name, " is missing"));
   if (output.numel() == size) return {};
   return invalid_input(cat(name, " has ", output.numel(), " elements, expected ", size));
+}
+
+const StepSums& sums_to_use(const AlgoBatch& batch, const StepSums& own) {
+  return batch.step_sums ? *batch.step_sums : own;
 }
 
 std::vector<double> to_doubles(const at::Tensor& tensor) {

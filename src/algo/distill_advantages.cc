@@ -20,7 +20,7 @@ Result<ComputeResult> distill_advantages(const AlgoBatch& batch, const Algorithm
   for (size_t s = 0; s < scores.size(); ++s)
     if (begins[s] < begins[s + 1]) rewards[begins[s + 1] - 1] += scores[s];
   std::vector<double> advantages = returns_to_go(rewards, begins, options.gamma);
-  BRAID_TRY(normalize_tokens(batch, options.normalize_advantages, advantages));
+  BRAID_TRY(normalize_tokens(batch, options.normalize_advantages, result, advantages));
   add_advantage_metrics(result.metrics, advantages);
   result.fields["advantages"] = from_doubles(advantages, batch.fields.at("rewards"));
   return result;

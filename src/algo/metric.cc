@@ -1,10 +1,19 @@
 // Metrics as sums, so that any split into micro-batches and ranks gives the same mean.
 #include <algorithm>
+#include <array>
 #include <cmath>
 
 #include "algo/algorithm.h"
 
 namespace braid::inline algo {
+namespace {
+
+template <typename Sums>
+auto metrics_in(Sums& sums) {
+  return std::array{&sums.advantages, &sums.returns, &sums.errors, &sums.kl};
+}
+
+}  // namespace
 
 void Metric::add(double value, double weight) { merge({value * weight, weight, value, value}); }
 
@@ -21,6 +30,28 @@ void Metric::merge(const Metric& other) {
 
 void merge(Metrics& into, const Metrics& from) {
   for (const auto& [name, metric] : from) into[name].merge(metric);
+}
+
+void StepSums::merge(const StepSums& other) {
+  const auto from = metrics_in(other);
+  const auto into = metrics_in(*this);
+  for (size_t i = 0; i < into.size(); ++i) into[i]->merge(*from[i]);
+}
+
+std::vector<double> numbers_of(const StepSums& sums) {
+  std::vector<double> out;
+  for (const Metric* metric : metrics_in(sums))
+    out.insert(out.end(), {metric->sum, metric->count, metric->squares});
+  return out;
+}
+
+StepSums step_sums(const std::vector<double>& numbers) {
+  BRAID_CHECK(std::ssize(numbers) == kStepSumNumbers, "sums of a step");
+  StepSums out;
+  auto next = numbers.begin();
+  for (Metric* metric : metrics_in(out))
+    for (double* number : {&metric->sum, &metric->count, &metric->squares}) *number = *next++;
+  return out;
 }
 
 double reported(const std::string& name, const Metric& metric) {

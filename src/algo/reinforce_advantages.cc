@@ -1,3 +1,5 @@
+#include <map>
+
 #include "algo/batch.h"
 #include "algo/functions.h"
 #include "algo/statistics.h"
@@ -11,12 +13,28 @@ Result<ComputeResult> advantages_of(const AlgoBatch& batch, const std::vector<do
                                     const AlgorithmOptions& options, AlgoState& state) {
   ComputeResult result;
   BRAID_ASSIGN(const std::vector<double> rewards,
-               token_rewards(batch, scores, options, state, result.metrics));
+               token_rewards(batch, scores, options, state, result));
   std::vector<double> advantages = returns_to_go(rewards, sample_begins(batch), options.gamma);
-  BRAID_TRY(normalize_tokens(batch, options.normalize_advantages, advantages));
+  BRAID_TRY(normalize_tokens(batch, options.normalize_advantages, result, advantages));
   add_advantage_metrics(result.metrics, advantages);
   result.fields["advantages"] = from_doubles(advantages, batch.fields.at("rewards"));
   return result;
+}
+
+// The mean score of each group, also of its samples that the batch lacks.
+Result<std::map<int64_t, double>> group_means(const AlgoBatch& batch,
+                                              const std::vector<double>& scores) {
+  const bool whole = batch.step_rewards.empty();
+  const std::vector<double>& all = whole ? scores : batch.step_rewards;
+  const std::vector<int64_t>& groups = whole ? batch.groups : batch.step_groups;
+  std::map<int64_t, double> out;
+  BRAID_ASSIGN(const auto compared, whole ? compared_groups(batch) : compared_groups(groups));
+  for (const std::vector<size_t>& members : compared) {
+    double sum = 0;
+    for (const size_t s : members) sum += all[s];
+    out[groups[members.front()]] = sum / static_cast<double>(members.size());
+  }
+  return out;
 }
 
 }  // namespace
@@ -31,13 +49,9 @@ Result<ComputeResult> reinforce_baseline_advantages(const AlgoBatch& batch,
                                                     const AlgorithmOptions& options,
                                                     AlgoState& state) {
   BRAID_ASSIGN(const std::vector<double> scores, sample_numbers(batch, "rewards"));
-  BRAID_ASSIGN(const auto groups, compared_groups(batch));
+  BRAID_ASSIGN(const auto means, group_means(batch, scores));
   std::vector<double> centred = scores;
-  for (const std::vector<size_t>& members : groups) {
-    double sum = 0;
-    for (const size_t s : members) sum += scores[s];
-    for (const size_t s : members) centred[s] -= sum / static_cast<double>(members.size());
-  }
+  for (size_t s = 0; s < scores.size(); ++s) centred[s] -= means.at(batch.groups[s]);
   BRAID_ASSIGN(ComputeResult result, advantages_of(batch, centred, options, state));
   // What the samples earn, not how they compare.
   Metric earned = distribution(scores);

@@ -27,13 +27,13 @@ Result<ComputeResult> rloo_advantages(const AlgoBatch& batch, const AlgorithmOpt
   BRAID_ASSIGN(const std::vector<double> scores, sample_numbers(batch, "rewards"));
   BRAID_ASSIGN(const auto groups, compared_groups(batch));
   BRAID_ASSIGN(const std::vector<double> rewards,
-               token_rewards(batch, scores, options, state, result.metrics));
+               token_rewards(batch, scores, options, state, result));
   const std::vector<int64_t> begins = sample_begins(batch);
   std::vector<double> totals(scores.size(), 0);
   for (size_t s = 0; s < totals.size(); ++s)
     for (int64_t t = begins[s]; t < begins[s + 1]; ++t) totals[s] += rewards[t];
   std::vector<double> advantages = per_token(batch, left_out(totals, groups));
-  BRAID_TRY(normalize_tokens(batch, options.normalize_advantages, advantages));
+  BRAID_TRY(normalize_tokens(batch, options.normalize_advantages, result, advantages));
   add_advantage_metrics(result.metrics, advantages);
   result.fields["advantages"] = from_doubles(advantages, batch.fields.at("rewards"));
   return result;

@@ -12,6 +12,16 @@ double squared_distances(const std::vector<double>& values, double mean) {
   return sum;
 }
 
+// Unbiased, as in Moments.
+double variance(const Metric& metric) {
+  return metric.count < 2 ? 0 : metric.squares / (metric.count - 1);
+}
+
+void whiten_by(const Moments& m, bool keep_mean, std::vector<double>& values) {
+  const double scale = 1 / std::sqrt(m.variance + 1e-8);
+  for (double& value : values) value = (value - m.mean) * scale + (keep_mean ? m.mean : 0);
+}
+
 }  // namespace
 
 Moments moments(const std::vector<double>& values) {
@@ -26,18 +36,16 @@ Moments moments(const std::vector<double>& values) {
 }
 
 void whiten(std::vector<double>& values, bool keep_mean) {
-  const Moments m = moments(values);
-  const double scale = 1 / std::sqrt(m.variance + 1e-8);
-  for (double& value : values) value = (value - m.mean) * scale + (keep_mean ? m.mean : 0);
+  whiten_by(moments(values), keep_mean, values);
 }
 
-void add_explained_variance(Metrics& metrics, const std::vector<double>& values,
-                            const std::vector<double>& returns) {
-  const double total = moments(returns).variance;
-  if (total == 0) return;
-  std::vector<double> errors(values.size());
-  for (size_t i = 0; i < values.size(); ++i) errors[i] = returns[i] - values[i];
-  metrics["critic/explained_var"].add(1 - moments(errors).variance / total);
+void whiten(std::vector<double>& values, const Metric& all) {
+  whiten_by({all.mean(), variance(all)}, false, values);
+}
+
+void add_explained_variance(Metrics& metrics, const StepSums& sums) {
+  const double total = variance(sums.returns);
+  if (total != 0) metrics["critic/explained_var"].add(1 - variance(sums.errors) / total);
 }
 
 Metric distribution(const std::vector<double>& values) {

@@ -16,11 +16,12 @@ Moments moments(const std::vector<double>& values);
 // Scales to variance 1 (with 1e-8 added under the root, as in TRL's masked_whiten) around the mean,
 // which becomes 0 or is kept.
 void whiten(std::vector<double>& values, bool keep_mean);
+// The same, around 0, by the moments of more numbers than these.
+void whiten(std::vector<double>& values, const Metric& all);
 
-// 1 - Var(returns - values) / Var(returns); meaningless when the returns are all equal, then absent
-// from the metrics.
-void add_explained_variance(Metrics& metrics, const std::vector<double>& values,
-                            const std::vector<double>& returns);
+// 1 - Var(errors) / Var(returns); meaningless when the returns are all equal, then absent from the
+// metrics.
+void add_explained_variance(Metrics& metrics, const StepSums& sums);
 
 // One entry per number.
 Metric distribution(const std::vector<double>& values);

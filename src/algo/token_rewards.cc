@@ -19,9 +19,10 @@ Status check_responses(const AlgoBatch& batch) {
   return {};
 }
 
-// Subtracts the KL penalty from the rewards and lets the controller see the KL.
-Status penalize(const AlgoBatch& batch, const KlOptions& kl, AlgoState& state,
-                std::vector<double>& rewards, Metrics& metrics) {
+// Subtracts the KL penalty from the rewards.
+Status penalize(const AlgoBatch& batch, const KlOptions& kl, const AlgoState& state,
+                std::vector<double>& rewards, ComputeResult& result) {
+  Metrics& metrics = result.metrics;
   BRAID_ASSIGN(const std::vector<double> old, token_numbers(batch, "old_logprobs"));
   BRAID_ASSIGN(const std::vector<double> ref, token_numbers(batch, "ref_logprobs"));
   add_kl_metrics(metrics, old, ref);
@@ -39,8 +40,8 @@ Status penalize(const AlgoBatch& batch, const KlOptions& kl, AlgoState& state,
     metrics["reward/kl_penalty_mean"].add(penalty);
   }
   metrics["kl/coef"].add(coef);
-  const auto sequences = static_cast<double>(batch.response_lens.size());
-  update_kl_coefficient(kl, measured / sequences, sequences, state);
+  result.sums.kl.sum = measured;
+  result.sums.kl.count = static_cast<double>(batch.response_lens.size());
   return {};
 }
 
@@ -64,20 +65,26 @@ void whiten_groups(const AlgoBatch& batch, std::vector<double>& advantages) {
 
 }  // namespace
 
+void note_step(const StepSums& of_step, const AlgorithmOptions& options, AlgoState& state) {
+  const Metric& kl = of_step.kl;
+  if (kl.count > 0) update_kl_coefficient(options.kl, kl.mean(), kl.count, state);
+}
+
 Result<std::vector<double>> token_rewards(const AlgoBatch& batch, const std::vector<double>& scores,
                                           const AlgorithmOptions& options, AlgoState& state,
-                                          Metrics& metrics) {
+                                          ComputeResult& result) {
   BRAID_TRY(check_responses(batch));
   const std::vector<int64_t> begins = sample_begins(batch);
   std::vector<double> rewards(begins.back(), 0);
   for (size_t s = 0; s < scores.size(); ++s) rewards[begins[s + 1] - 1] = scores[s];
   if (options.kl.coef > 0 && options.kl.in == "reward") {
-    BRAID_TRY(penalize(batch, options.kl, state, rewards, metrics));
+    BRAID_TRY(penalize(batch, options.kl, state, rewards, result));
+    if (!batch.step_sums) note_step(result.sums, options, state);
   }
   for (size_t s = 0; s < scores.size(); ++s) {
     double total = 0;
     for (int64_t t = begins[s]; t < begins[s + 1]; ++t) total += rewards[t];
-    metrics["reward/total_mean"].add(total);
+    result.metrics["reward/total_mean"].add(total);
   }
   if (options.whiten_rewards) whiten(rewards, true);
   return rewards;
@@ -96,9 +103,12 @@ std::vector<double> returns_to_go(const std::vector<double>& rewards,
   return returns;
 }
 
-Status normalize_tokens(const AlgoBatch& batch, const std::string& normalize,
+Status normalize_tokens(const AlgoBatch& batch, const std::string& normalize, ComputeResult& result,
                         std::vector<double>& advantages) {
-  if (normalize == "batch") whiten(advantages, false);
+  if (normalize == "batch") {
+    result.sums.advantages = distribution(advantages);
+    whiten(advantages, sums_to_use(batch, result.sums).advantages);
+  }
   if (normalize != "group") return {};
   if (batch.groups.size() != batch.response_lens.size()) {
     return invalid_input("normalize_advantages group needs the group of every sample");

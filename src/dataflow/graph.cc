@@ -128,15 +128,32 @@ std::map<std::string, std::string> made_ahead(const Graph& graph) {
   return out;
 }
 
-// Whitening over the batch looks at all tokens, and a penalty in the reward may have a coefficient
-// that follows what was measured of all. What GRPO divides by are rewards.
-bool looks_at_groups_alone(const std::string& function, const AlgorithmOptions& options) {
-  if (function == "best_and_worst" || function == "grpo_advantages") return true;
-  const bool whitens = options.normalize_advantages == "batch" || options.whiten_rewards;
+// Functions that reward tokens, which are whitened over the step or penalized by what is known of
+// all.
+bool looks_at_tokens(const std::string& function) {
+  const std::vector<std::string> of_tokens = {"ppo_advantages",   "distill_advantages",
+                                              "rloo_advantages",  "reinforce_advantages",
+                                              "remax_advantages", "reinforce_baseline_advantages"};
+  return contains(of_tokens, function);
+}
+
+// Whether there are sums of the step that change, or say, something: what advantages are whitened
+// by, the KL of the penalty, the variance that a critic explains. Rewards that are whitened need
+// sums before the advantages, which need others.
+bool sums_step(const std::string& function, const AlgorithmOptions& options) {
   const bool penalizes = options.kl.coef > 0 && options.kl.in == "reward";
-  const std::vector<std::string> of_tokens = {"rloo_advantages", "reinforce_advantages",
-                                              "reinforce_baseline_advantages", "remax_advantages"};
-  return contains(of_tokens, function) && !whitens && !penalizes;
+  return penalizes || options.normalize_advantages == "batch" || function == "ppo_advantages";
+}
+
+// What divides GRPO's advantages are rewards. The tokens of RLOO's other samples count, of
+// REINFORCE's baseline their rewards alone.
+void note_what_it_looks_at(const AlgorithmOptions& options, Call* call) {
+  const std::string& function = call->function;
+  const bool tokens = looks_at_tokens(function) && !options.whiten_rewards;
+  call->sums_step = tokens && sums_step(function, options);
+  call->by_samples =
+      tokens && options.normalize_advantages != "group" && function != "rloo_advantages";
+  call->by_groups = tokens || function == "best_and_worst" || function == "grpo_advantages";
 }
 
 // Whether a select comes after the call in its step.
@@ -228,10 +245,9 @@ bool generates(const Graph& graph) {
   return false;
 }
 
-void note_groups_alone(const AlgorithmOptions& options, Graph* graph) {
+void note_what_it_looks_at(const AlgorithmOptions& options, Graph* graph) {
   for (Call& call : graph->calls)
-    call.by_groups =
-        call.kind == CallKind::kCompute && looks_at_groups_alone(call.function, options);
+    if (call.kind == CallKind::kCompute) note_what_it_looks_at(options, &call);
 }
 
 void declare_sizes(Graph* graph) {

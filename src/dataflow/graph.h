@@ -57,9 +57,12 @@ struct Call {
   int64_t samples_per_prompt = 0;  // 0 = the workload's; ReMax's greedy responses: 1
   // Train step: its loss compares the samples of a group, which meet in a micro-batch.
   bool compares_samples = false;
-  // Compute: what its function gives a sample depends on the sample's group and, of the others, on
-  // rewards alone, and it keeps no state (note_groups_alone()).
+  // Compute (note_what_it_looks_at()): what its function gives a sample depends on the sample's
+  // group, of the others on rewards alone, and, where it `sums_step`, on sums over all samples that
+  // ranks tell each other.
   bool by_groups = false;
+  bool by_samples = false;  // with groups: beside rewards it looks at the sample alone
+  bool sums_step = false;
   int64_t every_steps = 1;  // follow: in the last of every so many steps of a run
   // It works on the samples of so many steps later (generated_ahead()).
   int64_t steps_ahead = 0;
@@ -109,9 +112,9 @@ CallId select_around(const Graph& graph, CallId call);
 // Whether the step generates text (an RL algorithm) or trains on the data as it is.
 bool generates(const Graph& graph);
 
-// Notes which compute calls look at each group alone. Options decide it, so that no text of a graph
-// says it.
-void note_groups_alone(const AlgorithmOptions& options, Graph* graph);
+// Notes which compute calls look at each group, or sample, alone. Options decide it, so that no
+// text of a graph says it.
+void note_what_it_looks_at(const AlgorithmOptions& options, Graph* graph);
 
 // Adds the fields that say how large the others are, where they are missing: the calls that write
 // tokens write their lengths, a fetch the groups, a reward call the kept mask; and whoever reads a

@@ -264,28 +264,37 @@ TEST(Graph, OwnAdvantagesLeaveNothingThatTheyDoNotRead) {
         << name;
 }
 
-TEST(Graph, NotesWhichFunctionsLookAtEachGroupAlone) {
-  const auto by_groups = [](const char* name, const char* normalize, bool whiten = false,
-                            const char* kl_in = "loss") {
-    AlgorithmOptions options = default_options(name);
-    options.normalize_advantages = normalize, options.whiten_rewards = whiten;
-    options.kl.coef = 0.1, options.kl.in = kl_in;
-    Graph graph = *make_graph(options);
-    note_groups_alone(options, &graph);
-    return std::any_of(graph.calls.begin(), graph.calls.end(),
-                       [](const Call& call) { return call.by_groups; });
-  };
-  for (const char* name : {"grpo", "dapo", "rloo", "reinforce_plus_plus_baseline", "remax"}) {
-    EXPECT_TRUE(by_groups(name, "none")) << name;
-    EXPECT_TRUE(by_groups(name, "group")) << name;
-    // What GRPO divides by are rewards, others whiten tokens.
-    EXPECT_EQ(by_groups(name, "batch"), name == std::string("grpo") || name == std::string("dapo"))
-        << name;
+// What its function of advantages looks at: groups, samples, sums of the step.
+std::string looked_at(const char* name, const char* normalize, bool whiten = false,
+                      const char* kl_in = "loss") {
+  AlgorithmOptions options = default_options(name);
+  options.normalize_advantages = normalize, options.whiten_rewards = whiten;
+  options.kl.coef = 0.1, options.kl.in = kl_in;
+  Graph graph = *make_graph(options);
+  note_what_it_looks_at(options, &graph);
+  std::vector<std::string> out;
+  for (const Call& call : graph.calls) {
+    if (call.by_groups) out.push_back("groups");
+    if (call.by_samples) out.push_back("samples");
+    if (call.sums_step) out.push_back("sums");
   }
-  EXPECT_FALSE(by_groups("rloo", "none", true));
-  EXPECT_FALSE(by_groups("rloo", "none", false, "reward"));
-  EXPECT_TRUE(by_groups("online_dpo", "none"));
-  EXPECT_FALSE(by_groups("ppo", "none"));  // reads values
+  return join(out, " ");
+}
+
+TEST(Graph, NotesWhatFunctionsLookAt) {
+  for (const char* name : {"grpo", "dapo"})  // what they divide by are rewards
+    for (const char* normalize : {"none", "group", "batch"})
+      EXPECT_EQ(looked_at(name, normalize), "groups") << name;
+  for (const char* name : {"reinforce", "reinforce_plus_plus_baseline", "remax", "distill"}) {
+    EXPECT_EQ(looked_at(name, "none"), "groups samples") << name;
+    EXPECT_EQ(looked_at(name, "group"), "groups") << name;
+    EXPECT_EQ(looked_at(name, "batch"), "groups samples sums") << name;
+  }
+  EXPECT_EQ(looked_at("rloo", "none"), "groups");
+  EXPECT_EQ(looked_at("rloo", "none", false, "reward"), "groups sums");
+  EXPECT_EQ(looked_at("rloo", "none", true), "");  // sums before those of the advantages
+  EXPECT_EQ(looked_at("ppo", "none"), "groups samples sums");
+  EXPECT_EQ(looked_at("online_dpo", "none"), "groups");
 }
 
 TEST(Unroll, IterationsWaitForTheWeightsTheyUse) {

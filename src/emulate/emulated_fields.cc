@@ -54,10 +54,11 @@ void EmulatedFields::begin() {
 }
 
 // A fetch tells what it has read, which are no rows yet; a compute call shares no field: its ranks
-// say whether they have failed.
+// say whether they have failed, and sums where it needs those of the step.
 bool EmulatedFields::sends_values(const Exchange& shared) const {
-  const CallKind kind = program_.graph.calls[shared.producer.value].kind;
-  return kind != CallKind::kFetch && kind != CallKind::kCompute;
+  const Call& call = program_.graph.calls[shared.producer.value];
+  return call.kind != CallKind::kFetch &&
+         (call.kind != CallKind::kCompute || words_beside(call) > 0);
 }
 
 std::vector<int64_t> EmulatedFields::transfers() {

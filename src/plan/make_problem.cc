@@ -26,7 +26,7 @@ Result<Graph> stated_graph(const Config& config, const ReadText& read) {
 // Other engines bring advantages together in one place.
 Result<Graph> planned_graph(const Config& config, const ReadText& read) {
   BRAID_ASSIGN(Graph graph, stated_graph(config, read));
-  if (config.plan.train_engine.empty()) note_groups_alone(config.algorithm, &graph);
+  if (config.plan.train_engine.empty()) note_what_it_looks_at(config.algorithm, &graph);
   return graph;
 }
 

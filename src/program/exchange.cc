@@ -5,6 +5,7 @@
 #include <set>
 
 #include "base/contains.h"
+#include "program/computed_rows.h"
 #include "program/expand.h"
 #include "program/listed_messages.h"
 #include "program/placement.h"
@@ -39,16 +40,6 @@ bool same_step(const Call& a, const Call& b) {
 // Of tokens the functions of compute calls are given the lengths.
 bool lengths_alone(const Field& field, const Call& reader) {
   return field.type == FieldType::kTokens && reader.kind == CallKind::kCompute;
-}
-
-// Whether all ranks know what a compute call looks at of a field: counts, and what is shared.
-bool known_by_all(const Graph& graph, const std::string& name) {
-  for (const Call& from : graph.calls)
-    for (const Field& field : from.writes)
-      if (field.name == name)
-        return field.type == FieldType::kTokens || field.type == FieldType::kCount ||
-               (ends_with_share(from) && contains(shared_fields(from), name));
-  return false;
 }
 
 // Whether the consumer reads what the producer made in an earlier step.
@@ -158,12 +149,6 @@ std::vector<std::vector<CallId>> waited_for(const Graph& graph) {
     out[i].erase(std::unique(out[i].begin(), out[i].end()), out[i].end());
   }
   return out;
-}
-
-bool computed_by_readers(const Graph& graph, const Call& call) {
-  if (call.kind != CallKind::kCompute || !call.by_groups || call.steps_ahead > 0) return false;
-  return std::all_of(call.reads.begin(), call.reads.end(),
-                     [&](const std::string& name) { return known_by_all(graph, name); });
 }
 
 std::vector<std::string> exchanged_fields(const Graph& graph, CallId producer, CallId consumer) {
@@ -285,7 +270,8 @@ std::vector<SampleRows> read_by_rank(const Program& program, CallId id,
 
 int64_t words_beside(const Call& call) {
   if (call.kind == CallKind::kFetch) return 1;
-  return call.kind == CallKind::kReward ? 3 : 0;
+  if (call.kind == CallKind::kReward) return 3;
+  return call.sums_step && call.steps_ahead == 0 ? kWordsOfSums : 0;
 }
 
 bool tells_scores(const Call& call) { return call.kind == CallKind::kReward && uses_model(call); }

@@ -62,11 +62,6 @@ std::vector<int32_t> shared_before(const Graph& graph);
 // The first share of a fetch among a program's exchanges; -1: it has none.
 int32_t share_of_fetch(const Program& program);
 
-// Whether the ranks that read what a compute call writes compute it themselves, each of the groups
-// of the samples that it reads: all ranks know what it looks at, as rewards and lengths. Then
-// nothing of it moves.
-bool computed_by_readers(const Graph& graph, const Call& call);
-
 // The fields of `producer` that come to `consumer` in an exchange; none where nothing does. Beside
 // what the consumer reads these are what runs record of samples and compare.
 std::vector<std::string> exchanged_fields(const Graph& graph, CallId producer, CallId consumer);
@@ -110,8 +105,9 @@ std::vector<SampleRows> read_by_rank(const Program& program, CallId call,
                                      const std::vector<SampleRows>& scored);
 
 // Numbers that each rank says of itself in the share of a call, beside its fields: whether it has
-// failed, and of a reward how many samples had no answer in time or an error. None where a call
-// shares what has been agreed on.
+// failed; of a reward also how many samples had no answer in time or an error, of a compute call
+// that needs sums of the step its own sums. None where a call shares what has been agreed on.
+inline constexpr int64_t kWordsOfSums = 25;
 int64_t words_beside(const Call& call);
 // Whether the ranks of a reward call tell all what its model gave, before they ask the list.
 bool tells_scores(const Call& call);

@@ -6,8 +6,10 @@
 
 #include <algorithm>
 
+#include "base/text.h"
 #include "plan/test_problem.h"
 #include "plan/validate.h"
+#include "program/computed_rows.h"
 #include "program/placement.h"
 
 namespace braid::inline program {
@@ -99,7 +101,7 @@ TEST(ComputedByReaders, WhatAllKnowIsComputedWhereItIsRead) {
   EXPECT_THAT(apart.calls[advantages.value].mesh.devices, SizeIs(1));
   EXPECT_EQ(from_advantages(apart), 1);  // to who trains; of the responses the lengths are shared
   AlgorithmOptions options = default_options("grpo");
-  note_groups_alone(options, &problem.graph);
+  note_what_it_looks_at(options, &problem.graph);
   const Program program = *compile(plan, problem);
   EXPECT_TRUE(computed_by_readers(program.graph, program.graph.calls[advantages.value]));
   EXPECT_THAT(program.calls[advantages.value].mesh.devices, ElementsAre(DeviceId{2}, DeviceId{3}));
@@ -107,8 +109,71 @@ TEST(ComputedByReaders, WhatAllKnowIsComputedWhereItIsRead) {
   EXPECT_TRUE(verify(program).ok());
   EXPECT_NE(plan_hash(program, ""), plan_hash(apart, ""));
   options.normalize_advantages = "batch";  // all know the rewards that it divides by
-  note_groups_alone(options, &problem.graph);
+  note_what_it_looks_at(options, &problem.graph);
   EXPECT_TRUE(compile(plan, problem)->ranks == program.ranks);
+}
+
+// Those of PPO look at tokens: these go straight to who learns from the advantages, and what is
+// whitened over the step needs sums that ranks tell each other.
+TEST(ComputedByReaders, TokensGoToWhoReadsWhatIsMadeOfThem) {
+  PlanningProblem problem = make_test_problem({.devices = 4});
+  note_what_it_looks_at(default_options("ppo"), &problem.graph);
+  ExecutionPlan plan = uniform_plan(problem, 2, 2, 1);
+  for (CallPlan& call : plan.calls)
+    if (call.call == "update_critic")
+      call.mesh = {{DeviceId{2}, DeviceId{3}}}, call.strategy.dp = 1;
+  Program program = *compile(plan, problem);
+  const CallId advantages = id_of(program, "advantages");
+  EXPECT_THAT(program.calls[advantages.value].mesh.devices, SizeIs(4));
+  std::vector<std::string> comes;
+  for (const Exchange& e : program.exchanges) {
+    EXPECT_TRUE(e.shared() || e.producer != advantages);
+    if (!e.shared() && e.consumer == advantages)
+      comes.insert(comes.end(), e.fields.begin(), e.fields.end());
+  }
+  EXPECT_THAT(comes, testing::UnorderedElementsAre("old_logprobs", "ref_logprobs", "values"));
+  EXPECT_EQ(words_beside(program.graph.calls[advantages.value]), kWordsOfSums);
+  ASSERT_TRUE(verify(program).ok());
+  // An update that does not wait for what ranks tell each other.
+  auto& list = program.ranks[0].instructions;
+  const auto share = std::find_if(list.begin(), list.end(), [&](const Instruction& i) {
+    return i.kind == OpKind::kShare && program.exchanges[i.detail].producer == advantages;
+  });
+  ASSERT_NE(share, list.end());
+  list.erase(share);
+  EXPECT_FALSE(verify(program).ok());
+}
+
+std::string listed(const SampleRows& rows) {
+  std::string out;
+  for (const int32_t row : rows) out += cat(out.empty() ? "" : ",", row);
+  return out;
+}
+
+// Of a sample, or a group, that several ranks compute the first has the metrics; what nobody reads
+// is the first rank's.
+TEST(ComputedByReaders, EachRowIsReportedOnce) {
+  PlanningProblem problem = make_test_problem({.devices = 4});
+  note_what_it_looks_at(default_options("ppo"), &problem.graph);
+  Program program = *compile(uniform_plan(problem, 4, 1, 1), problem);
+  const CallId advantages = id_of(program, "advantages"), actor = id_of(program, "update_actor");
+  const auto read = [&](CallId reader) {
+    return reader == actor ? std::vector<SampleRows>{{0, 2}, {1}, {}, {3}}
+                           : std::vector<SampleRows>{{}, {0, 3}, {2}, {1}};
+  };
+  const auto rows = [&] {
+    std::string out;
+    const std::vector<ComputedRows> computed =
+        computed_by_rank(program, advantages, {0, 1, 2, 3, 4, 5}, {7, 7, 8, 8, 9, 9}, read);
+    for (const ComputedRows& of_rank : computed)
+      out += cat(out.empty() ? "" : " ", listed(of_rank.reported), "|", listed(of_rank.others));
+    return out;
+  };
+  EXPECT_EQ(rows(), "0,2,4,5| 1,3|0 |2 |1,3");
+  program.graph.calls[advantages.value].by_samples = false;
+  EXPECT_EQ(rows(), "0,1,2,3,4,5| |0,1,2,3 |2,3 |0,1,2,3");
+  program.graph.calls[advantages.value].by_groups = false;
+  EXPECT_EQ(rows(), "0,1,2,3,4,5| | | |");
 }
 
 // Who reads how long prompts are waits for all to have said it.

@@ -6,7 +6,7 @@
 
 #include "base/contains.h"
 #include "plan/validate.h"
-#include "program/exchange.h"
+#include "program/computed_rows.h"
 
 namespace braid::inline program {
 namespace {

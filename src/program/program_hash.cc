@@ -92,6 +92,8 @@ class StaticText {
           call.compares_samples);
       // It decides where calls are, and nothing of a run that another plan continues.
       if (call.by_groups && !program_.calls.empty()) put("by_groups");
+      if (call.by_samples && !program_.calls.empty()) put("by_samples");
+      if (call.sums_step && !program_.calls.empty()) put("sums_step");
       if (call.kind == CallKind::kFollow) put("every", call.every_steps);
       if (call.steps_ahead > 0) put("ahead", call.steps_ahead);
       if (call.carried_steps > 0) put("carried", call.carried_steps);

@@ -181,8 +181,11 @@ class FieldWalk {
     if (!ends_with_share(from) || of_other_steps(program_.graph, producer, reader)) return false;
     const std::vector<std::string>& reads = program_.graph.calls[reader.value].reads;
     const std::vector<std::string> shared = shared_fields(from);
-    return std::any_of(shared.begin(), shared.end(),
-                       [&](const std::string& field) { return contains(reads, field); });
+    // What a rank writes when it has heard the others' sums.
+    const bool all = words_beside(from) > 0;
+    return std::any_of(from.writes.begin(), from.writes.end(), [&](const Field& field) {
+      return contains(reads, field.name) && (all || contains(shared, field.name));
+    });
   }
 
   const Program& program_;

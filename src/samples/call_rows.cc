@@ -204,12 +204,14 @@ bool CallRows::replays(CallId call) const {
 }
 
 std::vector<SampleRows> CallRows::written_by_rank(CallId call, int64_t step, SamplePart part) {
+  if (computes(call)) return computed(call, step);
   std::vector<SampleRows> rows = by_rank(call, step, part);
   if (!placed()) return rows;
   return braid::written_by_rank(program_, call, std::move(rows), scored_by_rank(call, step));
 }
 
 std::vector<SampleRows> CallRows::read_by_rank(CallId call, int64_t step, SamplePart part) {
+  if (computes(call)) return computed(call, step);
   std::vector<SampleRows> rows = by_rank(call, step, part);
   if (replays(call)) return std::vector<SampleRows>(rows.size());
   if (!placed()) return rows;
@@ -231,35 +233,19 @@ std::vector<SampleRows> CallRows::scored_by_rank(CallId call, int64_t step) {
   return braid::scored_by_rank(program_, call, store_.counts("groups"), owned);
 }
 
-// The first rank that reads of a group has its metrics; where none does, the first one of the call.
-ComputedRows CallRows::computed_by(CallId call, int64_t step, int64_t rank) {
-  int64_t first = 0;
-  while (first < rank && dp_rank(call, first) < 0) ++first;
-  ComputedRows out;
-  if (!placed() || !computed_by_readers(program_.graph, program_.graph.calls[call.value])) {
-    (first == rank ? out.reported : out.others) = store_.all_rows();
-    return out;
-  }
-  std::map<int64_t, int64_t> reports;  // the rank, by group
-  std::set<int64_t> own;
-  for (const CallId reader : readers_of(program_.graph, call)) {
-    const std::vector<SampleRows> read = read_by_rank(reader, step);
-    for (int64_t by = 0; by < std::ssize(read); ++by)
-      for (const int32_t row : read[by]) {
-        const int64_t group = store_.sample(row).group.value;
-        const auto found = reports.try_emplace(group, by).first;
-        found->second = std::min(found->second, by);
-        if (by == rank) own.insert(group);
-      }
-  }
-  for (const size_t row : store_.all_rows()) {
-    const int64_t group = store_.sample(row).group.value;
-    const auto found = reports.find(group);
-    if ((found == reports.end() ? first : found->second) == rank)
-      out.reported.push_back(row);
-    else if (own.count(group) > 0)
-      out.others.push_back(row);
-  }
+std::vector<ComputedRows> CallRows::computed_by_rank(CallId call, int64_t step) {
+  const Rows rows = store_.all_rows();
+  const SampleRows all(rows.begin(), rows.end());
+  if (!placed()) return {{all, {}}};
+  std::vector<int64_t> groups;
+  for (const size_t row : rows) groups.push_back(store_.sample(row).group.value);
+  return braid::computed_by_rank(program_, call, all, groups,
+                                 [&](CallId reader) { return read_by_rank(reader, step); });
+}
+
+std::vector<SampleRows> CallRows::computed(CallId call, int64_t step) {
+  std::vector<SampleRows> out;
+  for (const ComputedRows& of_rank : computed_by_rank(call, step)) out.push_back(all_of(of_rank));
   return out;
 }
 

@@ -11,6 +11,7 @@
 #include "algo/algorithm.h"
 #include "config/options.h"
 #include "program/call_parts.h"
+#include "program/computed_rows.h"
 #include "program/exchange.h"
 #include "program/expand.h"
 #include "program/program.h"
@@ -20,11 +21,6 @@
 namespace braid::inline samples {
 
 Rows rows_of(const SampleRows& rows);
-
-// Of each group one of the ranks that compute it has the metrics.
-struct ComputedRows {
-  Rows reported, others;
-};
 
 class CallRows : public RowsByRank {
  public:
@@ -84,9 +80,8 @@ class CallRows : public RowsByRank {
   // that it has read.
   std::vector<SampleRows> scored_by_rank(CallId call, int64_t step);
 
-  // The rows of which a rank computes what a compute call writes: all of them, or, where its
-  // readers compute it (program/exchange.h), the groups of what this rank reads of it.
-  ComputedRows computed_by(CallId call, int64_t step, int64_t rank);
+  // The rows of which each rank computes what a compute call writes, [rank].
+  std::vector<ComputedRows> computed_by_rank(CallId call, int64_t step);
 
   // The place of a rank in a call; dp_rank -1: it takes no part.
   GridPosition at(CallId call, int64_t rank) const;
@@ -108,6 +103,11 @@ class CallRows : public RowsByRank {
   Partition partition_anew(CallId call, int64_t step, int64_t micro_tokens, SamplePart part) const;
   std::vector<PartitionSample> partitioned(CallId call) const;
   PartitionOptions options_of(CallId call, int64_t step) const;
+  bool computes(CallId call) const {
+    return program_.graph.calls[call.value].kind == CallKind::kCompute;
+  }
+  // All rows of computed_by_rank(), [rank].
+  std::vector<SampleRows> computed(CallId call, int64_t step);
   // Chooses, where an update begins early, the rows that are scored in each part.
   void choose_parts(int64_t step);
   bool in_parts(CallId call) const {

@@ -11,8 +11,9 @@ namespace {
 // A step in which one of the ranks that compute advantages, by its place among them, has another
 // function for them, which lacks what it reads.
 void fail_in_advantages(World& world, const std::string& algorithm, const std::string& calls,
-                        int place) {
+                        int place, bool whiten = false) {
   Config config = tiny_run(algorithm);
+  config.algorithm.whiten_rewards = whiten;
   config.run.name = cat("rank-failure-", ::getpid(), "-", world.global_rank());
   Program program =
       program_under(config, cat("graph: ", algorithm, "\ndevices: 1x3\ncalls:\n", calls));
@@ -46,16 +47,23 @@ RANK_TEST(RankFailure, OfAReaderOfRewardsIsNamedByAll, 3) {
   for (const int place : {0, 1}) fail_in_advantages(world, "grpo", calls, place);
 }
 
-// One rank computes the advantages of all, and another trains.
+constexpr const char* kApart =
+    "  generate: {mesh: all, dp: 3}\n"
+    "  old_logprob: {mesh: \"0\", dp: 1, micro_tokens: 40}\n"
+    "  ref_logprob: {mesh: \"0\", dp: 1, micro_tokens: 40}\n"
+    "  values: {mesh: \"1\", dp: 1, micro_tokens: 40}\n"
+    "  update_actor: {mesh: \"2\", dp: 1, micro_tokens: 40}\n"
+    "  update_critic: {mesh: \"1\", dp: 1, micro_tokens: 40}\n";
+
+// Both ranks that train compute advantages, and tell each other sums; the first, which has those of
+// all samples, fails.
+RANK_TEST(RankFailure, OfAReaderOfTokensIsNamedByAll, 3) {
+  fail_in_advantages(world, "ppo", kApart, 0);
+}
+
+// One rank computes the advantages of all where rewards are whitened, and another trains.
 RANK_TEST(RankFailure, OfTheRankThatComputesAdvantagesIsNamedByAll, 3) {
-  fail_in_advantages(world, "ppo",
-                     "  generate: {mesh: all, dp: 3}\n"
-                     "  old_logprob: {mesh: \"0\", dp: 1, micro_tokens: 40}\n"
-                     "  ref_logprob: {mesh: \"0\", dp: 1, micro_tokens: 40}\n"
-                     "  values: {mesh: \"1\", dp: 1, micro_tokens: 40}\n"
-                     "  update_actor: {mesh: \"2\", dp: 1, micro_tokens: 40}\n"
-                     "  update_critic: {mesh: \"1\", dp: 1, micro_tokens: 40}\n",
-                     0);
+  fail_in_advantages(world, "ppo", kApart, 0, true);
 }
 
 }  // namespace

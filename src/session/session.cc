@@ -6,7 +6,6 @@
 #include "device/tensor_memory.h"
 #include "samples/step_metrics.h"
 #include "session/call_balance.h"
-#include "session/compute_calls.h"
 #include "weights/memory_report.h"
 
 namespace braid::inline session {
@@ -110,7 +109,7 @@ Status Session::share(int32_t entry) {
   calls_.samples.account(call).note_shared(entry, position_.step);
   if (call.kind == CallKind::kFetch) return calls_.fetches.share(call);
   if (call.kind == CallKind::kReward) return calls_.rewards.share(shared);
-  if (call.kind == CallKind::kCompute) return talk_.all_well("the end of " + call.name);
+  if (call.kind == CallKind::kCompute) return calls_.computes.share(shared);
   return calls_.generates.share(shared);
 }
 
@@ -135,7 +134,7 @@ Status Session::execute_call(const Call& call, SamplePart part) {
     case CallKind::kReward:
       return calls_.rewards.reward(call);
     case CallKind::kCompute:
-      return talk_.until_told(guarded([&] { return compute(step_, call); }));
+      return talk_.until_told(guarded([&] { return calls_.computes.compute(call); }));
     case CallKind::kFollow:
       return calls_.weights.follow(call);
     case CallKind::kSelect:

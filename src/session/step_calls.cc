@@ -20,6 +20,7 @@ StepCalls::StepCalls(const StepContext& step, Communicator* everyone, const RunD
       hand_over(step, generation),
       infers(step),
       rewards(step, infers, account, generation, scoring),
+      computes(step, account),
       selects(step),
       trains(step),
       timeline(step.program, step.rank()),
@@ -35,6 +36,7 @@ void StepCalls::begin_step() {
 
 void StepCalls::abandon() {
   rewards.abandon();
+  computes.abandon();
   hand_over.abandon();
   generation.abandon();
   if (ahead) ahead->abandon();

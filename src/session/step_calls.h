@@ -6,6 +6,7 @@
 
 #include "session/call_samples.h"
 #include "session/carried_samples.h"
+#include "session/compute_calls.h"
 #include "session/fetch_calls.h"
 #include "session/generate_calls.h"
 #include "session/hand_over_calls.h"
@@ -39,6 +40,7 @@ struct StepCalls {
   HandOverCalls hand_over;
   InferCalls infers;
   RewardCalls rewards;
+  ComputeCalls computes;
   SelectCalls selects;
   TrainCalls trains;
   StepTimeline timeline;

@@ -4,6 +4,7 @@
 #include <numeric>
 
 #include "pricing/rl_engine.h"
+#include "program/computed_rows.h"
 #include "program/residency.h"
 #include "sim/carried_steps.h"
 #include "sim/predicted_lengths.h"
@@ -252,11 +253,28 @@ std::vector<SampleRows> StepPrices::in_step(CallId id, std::vector<SampleRows> r
   return rows;
 }
 
+std::vector<SampleRows> StepPrices::computed(CallId id) const {
+  const std::vector<PartitionSample> own = samples(id);
+  SampleRows rows(own.size());
+  std::iota(rows.begin(), rows.end(), 0);
+  rows = in_step(id, {rows}).front();
+  std::vector<int64_t> groups(lengths_.prompt.size(), -1);
+  for (size_t i = 0; i < own.size(); ++i) groups[rows[i]] = own[i].group.value;
+  std::vector<SampleRows> out;
+  for (const ComputedRows& of_rank :
+       computed_by_rank(program_, id, rows, groups,
+                        [&](CallId reader) { return read_rows(reader, SamplePart::kAll); }))
+    out.push_back(all_of(of_rank));
+  return out;
+}
+
 std::vector<SampleRows> StepPrices::written_rows(CallId id, SamplePart part) const {
+  if (program_.graph.calls[id.value].kind == CallKind::kCompute) return computed(id);
   return in_step(id, written_by_rank(program_, id, worked_on(id, part), scored(id)));
 }
 
 std::vector<SampleRows> StepPrices::read_rows(CallId id, SamplePart part) const {
+  if (program_.graph.calls[id.value].kind == CallKind::kCompute) return computed(id);
   return in_step(id, read_by_rank(program_, id, worked_on(id, part), scored(id)));
 }
 

@@ -150,6 +150,7 @@ class StepPrices {
   const std::vector<SampleRows>& owned(CallId call, SamplePart part) const;
   std::vector<SampleRows> worked_on(CallId call, SamplePart part) const;
   std::vector<SampleRows> scored(CallId call) const;
+  std::vector<SampleRows> computed(CallId call) const;
   std::vector<SampleRows> in_step(CallId call, std::vector<SampleRows> rows) const;
   double everyone_s(CollectiveOp op, double bytes) const;
   void price_exchanges();

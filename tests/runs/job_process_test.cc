@@ -355,8 +355,9 @@ TEST_F(JobProcess, CriticTrainsAloneAtFirstWhereverItIs) {
   if (!HasFailure()) expect_same_metrics("warm-one", "warm-job");
 }
 
-// The rank that computes advantages is not the first one, which writes checkpoints: a job that goes
-// on has the coefficient that its steps before have left.
+// A job that goes on has the coefficient that its steps before have left, where the rank that
+// computes with it is not the first one, which writes checkpoints, and where several ranks compute
+// with it, each for its own samples.
 TEST_F(JobProcess, ACoefficientGoesOnWhereverItIsComputed) {
   const std::string one = recorded("ppo", "");
   const auto run = [&](const std::string& name, int steps, const std::string& plan) {
@@ -366,20 +367,22 @@ TEST_F(JobProcess, ACoefficientGoesOnWhereverItIsComputed) {
         {cat("train.total_steps=", steps), "checkpoint.every_steps=1", "checkpoint.resume=auto",
          "rollout.replay=" + path(one + "/rollouts.jsonl"), plan}));
   };
-  const std::string plan =
-      "plan.file=" + write_plan({"coefficient", "ppo", "1x2",
-                                 "  generate: {mesh: all, dp: 2}\n"
-                                 "  old_logprob: {mesh: 0}\n  ref_logprob: {mesh: 0}\n"
-                                 "  values: {mesh: 1}\n  update_critic: {mesh: 1}\n"
-                                 "  update_actor: {mesh: 0}\n"});
   run("coefficient-one", 3, "plan.auto=false");
-  run("coefficient-job", 2, plan);
-  if (!HasFailure()) run("coefficient-job", 3, plan);
-  if (HasFailure()) return;
-  expect_same_metrics("coefficient-one", "coefficient-job");
-  const std::vector<Json> rows = metrics("coefficient-job");
-  EXPECT_NE(rows[1]["kl/coef"], rows[0]["kl/coef"]);
-  EXPECT_NE(rows[2]["kl/coef"], rows[1]["kl/coef"]);
+  for (const LayoutCase& job :
+       {LayoutCase{"coefficient-apart", "ppo", "1x2",
+                   "  generate: {mesh: all, dp: 2}\n"
+                   "  old_logprob: {mesh: 0}\n  ref_logprob: {mesh: 0}\n"
+                   "  values: {mesh: 1}\n  update_critic: {mesh: 1}\n  update_actor: {mesh: 1}\n"},
+        LayoutCase{"coefficient-shared", "ppo", "1x2", everywhere("ppo", "dp: 2", "dp: 2")}}) {
+    const std::string plan = "plan.file=" + write_plan(job);
+    run(job.name, 2, plan);
+    if (!HasFailure()) run(job.name, 3, plan);
+    if (HasFailure()) return;
+    expect_same_metrics("coefficient-one", job.name);
+    const std::vector<Json> rows = metrics(job.name);
+    EXPECT_NE(rows[1]["kl/coef"], rows[0]["kl/coef"]);
+    EXPECT_NE(rows[2]["kl/coef"], rows[1]["kl/coef"]);
+  }
 }
 
 // Moments that ranks share are of all of them in a checkpoint: AdamW goes on in one process as it
