@@ -4,6 +4,7 @@
   python3 bench/scale.py [--ranks 8,16,32,128] [--braid build/braid] [--json out.json]
   python3 bench/scale.py --rows [--ranks 2,4,8]
   python3 bench/scale.py --opens [--ranks 2,4,12]
+  python3 bench/scale.py --fields [--ranks 8,16,32]
 
 The plan is tp 2, pp 2 and dp = ranks / 4 in every call, the batch grows with the ranks. Every rank is a process of this
 machine (docs/emulation.md). Printed for a rank, in the mean and the most over all ranks: calls of c10d, those of
@@ -23,6 +24,9 @@ model with dp = ranks and eight prompts for each rank.
 
 With --opens: open files, sockets among them and threads of the processes of real ranks, of that model, in the middle of a run: the
 fewest and the most of a rank (the table of docs/ranks.md).
+With --fields: kilobytes of other ranks' results (scores, log-probs, values, advantages) that a rank receives in a step of PPO, as
+'braid simulate' moves them (real and emulated ranks send the same): where each rank computes the advantages that it learns from,
+and where one rank computes those of all (algorithm.whiten_rewards).
 """
 
 import argparse
@@ -47,10 +51,12 @@ CPU_OF_MESHES = {8: 0.67, 16: 0.90, 32: 1.43}  # seconds of a rank, by ranks of 
 NEIGHBOURS = 2 + 1 + 1 + 1  # of a rank: two in its ring of dp, one each by tp and pp, and rank 0
 
 
-def plan(ranks):
+def plan(ranks, algorithm="grpo"):
     layout = f"mesh: all, dp: {ranks // 4}, tp: 2, pp: 2"
     calls = {"generate": layout, "old_logprob": layout, "ref_logprob": layout, "update_actor": layout + ", micro_batches: 4"}
-    lines = ["graph: grpo", f"devices: {ranks // 8}x8", "calls:", *(f"  {name}: {{{fields}}}" for name, fields in calls.items())]
+    if algorithm == "ppo":
+        calls |= {"values": layout, "update_critic": layout + ", micro_batches: 4"}
+    lines = [f"graph: {algorithm}", f"devices: {ranks // 8}x8", "calls:", *(f"  {name}: {{{fields}}}" for name, fields in calls.items())]
     return "\n".join(lines) + "\n"
 
 
@@ -132,6 +138,30 @@ def print_opens(options, folder):
         columns = zip(*opens(ranks, options, folder))
         cells = [f"{min(column)}" if min(column) == max(column) else f"{min(column)} to {max(column)}" for column in columns]
         print(f"| {ranks} | {' | '.join(cells)} |", flush=True)
+def received(ranks, whitened, options, folder):
+    """Bytes by rank, of exchanges."""
+    file, trace = folder / f"{ranks}.plan.yaml", folder / "trace.json"
+    file.write_text(plan(ranks, "ppo"))
+    command = [options.braid, "simulate", *(key for key in KEYS if not key.startswith(("algorithm.name", "device", "rollout.samples"))),
+               "algorithm.name=ppo", f"algorithm.whiten_rewards={str(whitened).lower()}", f"cluster={{gpu: h100-80g, nodes: {ranks // 8}}}",
+               f"rollout.prompts_per_step={16 * ranks}", f"plan.file={file}", "--trace", str(trace)]
+    done = subprocess.run(command, capture_output=True, text=True, cwd=ROOT, check=False)
+    if done.returncode != 0:
+        sys.exit(f"{ranks} ranks: {done.stderr[-2000:]}")
+    out = [0] * ranks
+    for event in json.loads(trace.read_text())["traceEvents"]:
+        if event.get("cat") == "exchange":
+            out[event["pid"]] += event["args"].get("bytes", 0)
+    return out
+
+
+def print_fields(options, folder):
+    print(f"{'computed by':>14}{'ranks':>6}{'mean kB':>9}{'most kB':>9}")
+    for whitened in (False, True):
+        for ranks in [int(word) for word in options.ranks.split(",")]:
+            by_rank = received(ranks, whitened, options, folder)
+            mean, most = sum(by_rank) / ranks / 1e3, max(by_rank) / 1e3
+            print(f"{'one rank' if whitened else 'who learns':>14}{ranks:>6}{mean:>9.1f}{most:>9.1f}", flush=True)
 
 
 def grown(results, key, which):
@@ -176,12 +206,17 @@ def main():
     p.add_argument("--ranks", default="", help="multiples of 8, at most 128; default 8,16,32")
     p.add_argument("--rows", action="store_true", help="rows of the data that a rank reads, of real ranks (2,4,8)")
     p.add_argument("--opens", action="store_true", help="files, sockets and threads of real ranks (2,4,12)")
+    p.add_argument("--fields", action="store_true", help="kilobytes of other ranks' results that a rank receives (8,16,32)")
     p.add_argument("--json", default="")
     options = p.parse_args()
     options.ranks = options.ranks or ("2,4,8" if options.rows else "2,4,12" if options.opens else "8,16,32")
     if options.rows or options.opens:
         with tempfile.TemporaryDirectory() as folder:
             (print_rows if options.rows else print_opens)(options, Path(folder))
+        return
+    if options.fields:
+        with tempfile.TemporaryDirectory() as folder:
+            print_fields(options, Path(folder))
         return
     print(f"{'ranks':>5}" + "".join(f"{label:>12}{'most':>10}" for label, _, _ in COLUMNS) + f"{'job s':>8}{'step s':>8}{'start s':>9}{'apart':>9}")
     results = {}
