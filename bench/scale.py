@@ -210,13 +210,10 @@ def main():
     p.add_argument("--json", default="")
     options = p.parse_args()
     options.ranks = options.ranks or ("2,4,8" if options.rows else "2,4,12" if options.opens else "8,16,32")
-    if options.rows or options.opens:
+    table = print_rows if options.rows else print_opens if options.opens else print_fields if options.fields else None
+    if table:
         with tempfile.TemporaryDirectory() as folder:
-            (print_rows if options.rows else print_opens)(options, Path(folder))
-        return
-    if options.fields:
-        with tempfile.TemporaryDirectory() as folder:
-            print_fields(options, Path(folder))
+            table(options, Path(folder))
         return
     print(f"{'ranks':>5}" + "".join(f"{label:>12}{'most':>10}" for label, _, _ in COLUMNS) + f"{'job s':>8}{'step s':>8}{'start s':>9}{'apart':>9}")
     results = {}

@@ -38,15 +38,17 @@ void merge(Metrics& into, const Metrics& from);
 inline constexpr const char* kAdvantageStd = "adv/std";
 double reported(const std::string& name, const Metric& metric);
 
-// What of all samples of a step advantages of tokens depend on: ranks that compute a part of them
+// What of all samples of a step the results for one depend on: ranks that compute a part of them
 // each add up theirs. Of sums, counts and squared distances alone: no min, no max.
 struct StepSums {
   Metric advantages;       // of tokens, before they are whitened over the batch
   Metric returns, errors;  // of tokens, where there is a critic; errors: returns minus values
-  Metric kl;               // log(old / ref): the sum of the tokens, the count of the samples
+  // Sums of tokens, the count of the samples: log(old / ref); of completions of other prompts
+  // log(policy / ref).
+  Metric kl, mismatched;
   void merge(const StepSums& other);
 };
-inline constexpr int64_t kStepSumNumbers = 12;
+inline constexpr int64_t kStepSumNumbers = 15;
 // REQUIRES: as many numbers.
 std::vector<double> numbers_of(const StepSums& sums);
 StepSums step_sums(const std::vector<double>& numbers);

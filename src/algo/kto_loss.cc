@@ -32,8 +32,10 @@ Result<ComputeResult> kto_baseline(const AlgoBatch& batch, const AlgorithmOption
   const double sum = std::accumulate(policy.begin(), policy.end(), 0.0) -
                      std::accumulate(ref.begin(), ref.end(), 0.0);
   const size_t samples = batch.response_lens.size();
-  const double mean = sum / static_cast<double>(std::max<size_t>(samples, 1));
   ComputeResult result;
+  result.sums.mismatched.sum = sum;
+  result.sums.mismatched.count = static_cast<double>(samples);
+  const double mean = sums_to_use(batch, result.sums).mismatched.mean();
   result.metrics["kto/kl"].add(std::max(mean, 0.0));
   result.fields["kl_baseline"] = from_doubles(std::vector<double>(samples, std::max(mean, 0.0)),
                                               batch.fields.at("mismatched_logprobs"));

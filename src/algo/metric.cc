@@ -10,7 +10,7 @@ namespace {
 
 template <typename Sums>
 auto metrics_in(Sums& sums) {
-  return std::array{&sums.advantages, &sums.returns, &sums.errors, &sums.kl};
+  return std::array{&sums.advantages, &sums.returns, &sums.errors, &sums.kl, &sums.mismatched};
 }
 
 }  // namespace

@@ -27,7 +27,8 @@ AlgoBatch step_batch() {
     return at::tensor(values, at::kDouble);
   };
   for (const char* field : {"rewards", "greedy_rewards"}) out.fields[field] = numbers(5);
-  for (const char* field : {"old_logprobs", "ref_logprobs", "teacher_logprobs", "values"})
+  for (const char* field : {"old_logprobs", "ref_logprobs", "teacher_logprobs", "values",
+                            "mismatched_logprobs", "mismatched_ref_logprobs"})
     out.fields[field] = numbers(12);
   return out;
 }
@@ -134,7 +135,8 @@ INSTANTIATE_TEST_SUITE_P(
     testing::Values(PartsOf{"ppo", ppo_advantages}, PartsOf{"rloo", rloo_advantages, true},
                     PartsOf{"reinforce", reinforce_advantages},
                     PartsOf{"reinforce_plus_plus_baseline", reinforce_baseline_advantages},
-                    PartsOf{"remax", remax_advantages}, PartsOf{"distill", distill_advantages}));
+                    PartsOf{"remax", remax_advantages}, PartsOf{"distill", distill_advantages},
+                    PartsOf{"kto", kto_baseline}));
 
 }  // namespace
 }  // namespace braid::inline algo

@@ -150,10 +150,11 @@ bool sums_step(const std::string& function, const AlgorithmOptions& options) {
 void note_what_it_looks_at(const AlgorithmOptions& options, Call* call) {
   const std::string& function = call->function;
   const bool tokens = looks_at_tokens(function) && !options.whiten_rewards;
-  call->sums_step = tokens && sums_step(function, options);
+  const bool kto = function == "kto_baseline";
+  call->sums_step = kto || (tokens && sums_step(function, options));
   call->by_samples =
-      tokens && options.normalize_advantages != "group" && function != "rloo_advantages";
-  call->by_groups = tokens || function == "best_and_worst" || function == "grpo_advantages";
+      kto || (tokens && options.normalize_advantages != "group" && function != "rloo_advantages");
+  call->by_groups = kto || tokens || function == "best_and_worst" || function == "grpo_advantages";
 }
 
 // Whether a select comes after the call in its step.

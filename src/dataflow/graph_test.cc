@@ -295,6 +295,7 @@ TEST(Graph, NotesWhatFunctionsLookAt) {
   EXPECT_EQ(looked_at("rloo", "none", true), "");  // sums before those of the advantages
   EXPECT_EQ(looked_at("ppo", "none"), "groups samples sums");
   EXPECT_EQ(looked_at("online_dpo", "none"), "groups");
+  EXPECT_EQ(looked_at("kto", "none"), "groups samples sums");  // its baseline is the same for all
 }
 
 TEST(Unroll, IterationsWaitForTheWeightsTheyUse) {

@@ -1,8 +1,7 @@
 #include "program/computed_rows.h"
 
 #include <algorithm>
-#include <map>
-#include <set>
+#include <utility>
 
 #include "base/contains.h"
 #include "program/exchange.h"
@@ -44,20 +43,24 @@ std::vector<ComputedRows> computed_by_rank(
   const Call& call = program.graph.calls[id.value];
   const auto unit = [&](int32_t row) { return call.by_samples ? row : groups[row]; };
   const std::vector<DeviceId>& devices = program.calls[id.value].mesh.devices;
-  std::map<int64_t, std::set<int32_t>> readers;  // of a group or sample
+  std::vector<std::pair<int64_t, int32_t>> readers;  // of a group or sample: it, and a rank
   if (computed_by_readers(program.graph, call))
     for (const CallId reader : readers_of(program.graph, id)) {
       const std::vector<SampleRows> by_rank = read(reader);
       for (int32_t rank = 0; rank < std::ssize(by_rank); ++rank)
-        for (const int32_t row : by_rank[rank]) readers[unit(row)].insert(rank);
+        for (const int32_t row : by_rank[rank]) readers.emplace_back(unit(row), rank);
     }
-  const std::set<int32_t> nobody = {std::min_element(devices.begin(), devices.end())->value};
+  std::sort(readers.begin(), readers.end());
+  readers.erase(std::unique(readers.begin(), readers.end()), readers.end());
+  const int32_t first = std::min_element(devices.begin(), devices.end())->value;
   std::vector<ComputedRows> out(program.ranks.size());
   for (const int32_t row : rows) {
-    const auto found = readers.find(unit(row));
-    const std::set<int32_t>& ranks = found == readers.end() ? nobody : found->second;
-    for (const int32_t rank : ranks)
-      (rank == *ranks.begin() ? out[rank].reported : out[rank].others).push_back(row);
+    const int64_t of = unit(row);
+    auto at = std::lower_bound(readers.begin(), readers.end(), std::pair(of, int32_t{0}));
+    const bool is_read = at != readers.end() && at->first == of;
+    out[is_read ? at->second : first].reported.push_back(row);
+    while (is_read && ++at != readers.end() && at->first == of)
+      out[at->second].others.push_back(row);
   }
   return out;
 }

@@ -107,7 +107,7 @@ std::vector<SampleRows> read_by_rank(const Program& program, CallId call,
 // Numbers that each rank says of itself in the share of a call, beside its fields: whether it has
 // failed; of a reward also how many samples had no answer in time or an error, of a compute call
 // that needs sums of the step its own sums. None where a call shares what has been agreed on.
-inline constexpr int64_t kWordsOfSums = 25;
+inline constexpr int64_t kWordsOfSums = 31;
 int64_t words_beside(const Call& call);
 // Whether the ranks of a reward call tell all what its model gave, before they ask the list.
 bool tells_scores(const Call& call);

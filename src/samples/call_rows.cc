@@ -63,7 +63,7 @@ int64_t most_tokens(const MiniBatch& batch) {
 }
 
 void CallRows::forget() {
-  partitions_.clear(), predicted_.clear();
+  partitions_.clear(), predicted_.clear(), computed_.clear();
   parts_ = {};
 }
 
@@ -233,14 +233,17 @@ std::vector<SampleRows> CallRows::scored_by_rank(CallId call, int64_t step) {
   return braid::scored_by_rank(program_, call, store_.counts("groups"), owned);
 }
 
-std::vector<ComputedRows> CallRows::computed_by_rank(CallId call, int64_t step) {
+const std::vector<ComputedRows>& CallRows::computed_by_rank(CallId call, int64_t step) {
+  const auto known = computed_.find(call);
+  if (known != computed_.end()) return known->second;
   const Rows rows = store_.all_rows();
   const SampleRows all(rows.begin(), rows.end());
-  if (!placed()) return {{all, {}}};
+  if (!placed()) return computed_[call] = {{all, {}}};
   std::vector<int64_t> groups;
   for (const size_t row : rows) groups.push_back(store_.sample(row).group.value);
-  return braid::computed_by_rank(program_, call, all, groups,
-                                 [&](CallId reader) { return read_by_rank(reader, step); });
+  return computed_[call] = braid::computed_by_rank(program_, call, all, groups, [&](CallId reader) {
+           return read_by_rank(reader, step, SamplePart::kAll);
+         });
 }
 
 std::vector<SampleRows> CallRows::computed(CallId call, int64_t step) {

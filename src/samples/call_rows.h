@@ -41,7 +41,10 @@ class CallRows : public RowsByRank {
   // What each replica of a generation is given.
   std::vector<SampleRows> requests(CallId generate) const;
   // The generation of the step is handed over: its rows and those of its scorers come in parts.
-  void hand_over(HandOver handed) { parts_.handed = std::move(handed); }
+  void hand_over(HandOver handed) {
+    parts_.handed = std::move(handed);
+    computed_.clear();
+  }
   const std::optional<HandOver>& handed() const { return parts_.handed; }
 
   // The partition of an infer, reward or train call in step `step`. Of a call that runs in parts
@@ -81,7 +84,7 @@ class CallRows : public RowsByRank {
   std::vector<SampleRows> scored_by_rank(CallId call, int64_t step);
 
   // The rows of which each rank computes what a compute call writes, [rank].
-  std::vector<ComputedRows> computed_by_rank(CallId call, int64_t step);
+  const std::vector<ComputedRows>& computed_by_rank(CallId call, int64_t step);
 
   // The place of a rank in a call; dp_rank -1: it takes no part.
   GridPosition at(CallId call, int64_t rank) const;
@@ -126,6 +129,7 @@ class CallRows : public RowsByRank {
   StepParts parts_;
   std::vector<int64_t> predicted_;  // by row; empty: nothing is
   std::map<std::pair<int32_t, SamplePart>, Partition> partitions_;
+  std::map<CallId, std::vector<ComputedRows>> computed_;
   std::map<int32_t, int64_t> micro_tokens_;  // of calls that were cut smaller
   std::set<int32_t> alone_calls_;
 };

@@ -63,8 +63,8 @@ Result<Metrics> ComputeCalls::compute_rows(const Call& call, const Rows& rows, A
 
 // The first rank of the job hears what has changed of the state with the reports, for checkpoints.
 Status ComputeCalls::finish(const Call& call, const std::optional<StepSums>& of_step) {
-  const auto computed = step_.rows.computed_by_rank(step_.id_of(call), step_.position.step);
-  const ComputedRows& rows = computed[step_.rank()];
+  const ComputedRows& rows =
+      step_.rows.computed_by_rank(step_.id_of(call), step_.position.step)[step_.rank()];
   AlgoState& state = step_.position.algo;
   const AlgoState before = state;
   BRAID_ASSIGN(const Metrics metrics, compute_rows(call, rows_of(rows.reported), state, of_step));
@@ -82,8 +82,8 @@ Status ComputeCalls::compute(const Call& call) {
   const WorkSection section;
   if (!waits_for_sums(call)) return finish(call, std::nullopt);
   const CallId id = step_.id_of(call);
-  const auto computed = step_.rows.computed_by_rank(id, step_.position.step);
-  const Rows reported = rows_of(computed[step_.rank()].reported);
+  const Rows reported =
+      rows_of(step_.rows.computed_by_rank(id, step_.position.step)[step_.rank()].reported);
   own_[id] = {};
   if (reported.empty()) return ok_status();
   AlgoState unchanged = step_.position.algo;
