@@ -37,12 +37,7 @@ void EmulatedRank::make_fields() {
       note_meeting(prices_.exchange(entry, work_.rank).seconds,
                    1 + of_step[entry] + of_later[entry]);
     } else if (list()[i].kind == OpKind::kHandOver) {
-      note_meeting(prices_.hand_over_s(), 1);
-      for (const size_t move : own_moves())
-        for (size_t number = 0; number < prices_.moved_messages(move).size(); ++number) {
-          const EmulatedLinks::Message message = moved_message(move, number);
-          note_message(message.sends, message.peer, message.channel, message.bytes);
-        }
+      note_hand_over(hand_over_of(list()[i].part));
     }
   }
 }
@@ -137,10 +132,10 @@ Result<int64_t> EmulatedRank::finish_exchange(int32_t index, EmulatedFields::Arr
   return span.end_ns;
 }
 
-std::vector<size_t> EmulatedRank::own_moves() const {
+std::vector<size_t> EmulatedRank::own_moves(size_t hand_over) const {
   const CallPlacement& where = program_.calls[program_.scoring.generate.value];
   const int own = position_in(where, work_.rank).dp_rank;
-  const auto& moves = prices_.handed()->handed.moves;
+  const auto& moves = prices_.hand_overs()[hand_over].handed.moves;
   std::vector<size_t> out;
   for (size_t i = 0; own >= 0 && i < moves.size(); ++i)
     if (moves[i].from == own || moves[i].to == own) out.push_back(i);
@@ -148,36 +143,100 @@ std::vector<size_t> EmulatedRank::own_moves() const {
 }
 
 // This rank's side.
-EmulatedLinks::Message EmulatedRank::moved_message(size_t move, size_t number) const {
+EmulatedLinks::Message EmulatedRank::moved_message(size_t hand_over, size_t move,
+                                                   size_t number) const {
   const CallId generate = program_.scoring.generate;
   const CallPlacement& where = program_.calls[generate.value];
-  const SampleMove& moved = prices_.handed()->handed.moves[move];
+  const SampleMove& moved = prices_.hand_overs()[hand_over].handed.moves[move];
+  size_t before = move;
+  for (size_t at = 0; at < hand_over; ++at) before += prices_.hand_overs()[at].handed.moves.size();
   EmulatedLinks::Message out;
   out.sends = moved.from == position_in(where, work_.rank).dp_rank;
   out.peer = counterpart(where, work_.rank, out.sends ? moved.to : moved.from);
   out.channel = kHandOverChannel;
-  out.bytes = prices_.moved_messages(move)[number];
-  out.what = out.order = kHandOverOrder + static_cast<int64_t>(move * kMessagesOfSample + number);
+  out.bytes = prices_.moved_messages(hand_over, move)[number];
+  out.what = out.order =
+      kHandOverOrder + static_cast<int64_t>(before * kMessagesOfSample + number);
   out.event = EventKind::kExchange, out.call = generate;
   out.name = cat("sample ", moved.row, " of replica ", moved.from);
   return out;
 }
 
-// Ranks meet, and samples that move are on their way from then on. It has ended on a rank that has
-// what it goes on with.
+void EmulatedRank::note_hand_over(size_t hand_over) {
+  const double seconds = prices_.hand_over_s(hand_over);
+  if (hand_over == 0) {
+    note_meeting(seconds, 1);
+  } else {
+    for (const DeviceId speaker : speakers_of(hand_over))
+      for (DeviceId rank{0}; rank.value < std::ssize(program_.ranks); ++rank.value)
+        if (rank != speaker && (speaker == work_.rank || rank == work_.rank))
+          calls_.note_message({speaker == work_.rank ? 1 : 0,
+                               speaker == work_.rank ? rank.value : speaker.value,
+                               kProgressChannel},
+                              seconds);
+  }
+  for (const size_t move : own_moves(hand_over))
+    for (size_t number = 0; number < prices_.moved_messages(hand_over, move).size(); ++number) {
+      const EmulatedLinks::Message message = moved_message(hand_over, move, number);
+      note_message(message.sends, message.peer, message.channel, message.bytes);
+    }
+}
+
+// Who comes meets, and samples that move are on their way from then on. It has ended on a rank that
+// has what it goes on with.
 Status EmulatedRank::hand_over(int32_t index) {
+  const size_t at = hand_over_of(list()[index].part);
   BRAID_ASSIGN(const int64_t here, come_to(index));
-  BRAID_ASSIGN(const int64_t ready, meet_all(here, kHandOverItself, "what is handed over"));
-  const int64_t told_ns = ready + clock_.length_ns(prices_.hand_over_s());
-  ends_[index] = told_ns;
+  int64_t ready = here;
+  if (at == 0) {
+    BRAID_ASSIGN(ready, meet_all(here, kHandOverItself, "what is handed over"));
+  } else {
+    BRAID_ASSIGN(ready, hear_speakers(at, here));
+  }
+  const int64_t told_ns = ready + clock_.length_ns(prices_.hand_over_s(at));
+  ends_[index] = std::max(here, told_ns);
   std::list<Pending> messages;
-  for (const size_t move : own_moves())
-    for (size_t number = 0; number < prices_.moved_messages(move).size(); ++number)
+  for (const size_t move : own_moves(at))
+    for (size_t number = 0; number < prices_.moved_messages(at, move).size(); ++number)
       messages.push_back(
-          links_->begin(moved_message(move, number), told_ns,
+          links_->begin(moved_message(at, move, number), told_ns,
                         [&end = ends_[index]](int64_t end_ns) { end = std::max(end, end_ns); }));
   for (Pending& message : messages) BRAID_TRY(message.wait());
   return ok_status();
+}
+
+// The replicas that went on before, and have samples: who speaks for each.
+std::vector<DeviceId> EmulatedRank::speakers_of(size_t hand_over) const {
+  const HandOver& before = prices_.hand_overs()[hand_over - 1].handed;
+  std::vector<DeviceId> out;
+  for (size_t replica = 0; replica < before.left.size(); ++replica)
+    if (!before.left[replica].empty())
+      out.push_back(speaker_of(program_.calls[program_.scoring.generate.value],
+                               static_cast<int32_t>(replica)));
+  return out;
+}
+
+// When all of them have come, as each of them tells all ranks.
+Result<int64_t> EmulatedRank::hear_speakers(size_t hand_over, int64_t ready_ns) {
+  const std::string name = "what is handed over";
+  const auto what = static_cast<int64_t>(hand_over);
+  const std::vector<DeviceId> speakers = speakers_of(hand_over);
+  int64_t out = prices_.is_awaited(hand_over, work_.rank) ? ready_ns : 0;
+  if (std::find(speakers.begin(), speakers.end(), work_.rank) != speakers.end())
+    for (DeviceId rank{0}; rank.value < std::ssize(program_.ranks); ++rank.value)
+      if (rank != work_.rank) {
+        const at::Tensor data = tensor_of({ready_ns, what, 0});
+        told_.emplace_back(data, everyone_->send(data, rank.value, kProgressChannel, name));
+      }
+  for (const DeviceId speaker : speakers) {
+    if (speaker == work_.rank) continue;
+    const at::Tensor data = tensor_of(StandIn{});
+    BRAID_TRY(everyone_->receive(data, speaker.value, kProgressChannel, name).wait());
+    const StandIn heard = stand_in_of(data);
+    out = std::max(out, heard.ready_ns);
+    if (heard.what != what) trace_.note_misplaced(cat(name, " is out of order"));
+  }
+  return out;
 }
 
 }  // namespace braid::inline emulate

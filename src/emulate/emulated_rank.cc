@@ -59,6 +59,7 @@ Status EmulatedRank::run(const EmulatedClock& clock) {
   while (!under_way_.empty()) BRAID_TRY(end_of(under_way_.begin()->first).status());
   for (const auto& [index, end_ns] : ends_) last_end_ns_ = std::max(last_end_ns_, end_ns);
   clock_.sleep_until(last_end_ns_);
+  for (auto& [data, pending] : told_) BRAID_TRY(pending.wait());
   BRAID_TRY(fields_->end_step());
   if (fields_ahead_) BRAID_TRY(fields_ahead_->end_step());
   real_end_ns_ = clock_.now_ns();

@@ -19,6 +19,7 @@
 #include <set>
 #include <string>
 #include <tuple>
+#include <utility>
 #include <vector>
 
 #include "emulate/emulated_fields.h"
@@ -75,8 +76,8 @@ class EmulatedRank : private Executor {
   // What passes beside computation, and is waited for: when it has ended.
   using Finish = std::function<Result<int64_t>()>;
   // Channels of the group of all ranks, behind those of fields and stages: of samples that move,
-  // then of each reallocation.
-  enum : int32_t { kHandOverChannel = 16, kFirstWeightChannel };
+  // of what those who generate on tell, then of each reallocation.
+  enum : int32_t { kHandOverChannel = 16, kProgressChannel, kFirstWeightChannel };
   class NoWeights;
   struct Reallocating;  // a reallocation that has begun
   class WeightCarrier;
@@ -85,7 +86,7 @@ class EmulatedRank : private Executor {
   void note_reallocation(int32_t index);
   void note_message(bool sends, DeviceId peer, int32_t channel, double bytes);
   EmulatedLinks::Message weight_message(int32_t index, size_t number) const;
-  EmulatedLinks::Message moved_message(size_t move, size_t number) const;
+  EmulatedLinks::Message moved_message(size_t hand_over, size_t move, size_t number) const;
   Status move_slices(int32_t index);
   Status gather_followed(CallId call);
   struct Gather {  // of slices of weights
@@ -100,8 +101,10 @@ class EmulatedRank : private Executor {
   void make_fields();
   void note_meeting(double seconds, int64_t calls);
   void note_exchange(int32_t entry, int64_t transfers);
+  void note_hand_over(size_t hand_over);
   // The moves of samples to and from this rank where a generation is handed over, by number.
-  std::vector<size_t> own_moves() const;
+  std::vector<size_t> own_moves(size_t hand_over) const;
+  std::vector<DeviceId> speakers_of(size_t hand_over) const;
   void note_ops(const EmulatedCall& work, const Expansion& ops, const std::vector<double>& seconds);
 
   Result<int64_t> end_of(int32_t instruction);
@@ -130,6 +133,7 @@ class EmulatedRank : private Executor {
   Result<int64_t> finish_exchange(int32_t index, EmulatedFields::Arrivals arrivals, uint64_t key);
   Status share(int32_t index);
   Status hand_over(int32_t index);
+  Result<int64_t> hear_speakers(size_t hand_over, int64_t ready_ns);
   Result<int64_t> meet_all(int64_t ready_ns, int64_t what, const std::string& name);
   EmulatedFields& fields_of(const Exchange& exchange);
 
@@ -199,6 +203,7 @@ class EmulatedRank : private Executor {
   int64_t round_calls_ = 0, calls_of_each_round_ = 0;
   int64_t last_end_ns_ = 0, real_end_ns_ = 0;
 
+  std::vector<std::pair<at::Tensor, Pending>> told_;       // what others may hear later
   std::list<std::unique_ptr<Reallocating>> reallocating_;  // last: their threads use the others
 };
 

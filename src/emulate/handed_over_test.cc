@@ -76,6 +76,14 @@ RANK_TEST(HandedOver, EveryOpIsWhereItIsPredicted, 4) {
   scored(world, problem, plan, 0.2);
 }
 
+// Handed over again, where those that are free score meanwhile.
+RANK_TEST(HandedOver, AgainEveryOpIsWhereItIsPredicted, 4) {
+  const PlanningProblem problem = problem_of("qwen2.5-0.5b", 1, 4);
+  ExecutionPlan plan = plan_of(problem, 4, 1, 40);
+  plan.fusion.migrate_again_below = {16, 4};
+  scored(world, problem, plan, 0.2);
+}
+
 // What a busy machine adds to the times of devices only makes them longer: the shortest of a few.
 Scored shortest_of(World& world, const PlanningProblem& problem, const ExecutionPlan& plan) {
   Scored out = scored(world, problem, plan);
@@ -85,9 +93,11 @@ Scored shortest_of(World& world, const PlanningProblem& problem, const Execution
 }
 
 void expect_as_predicted(World& world, const PlanningProblem& problem, int dp, int tp,
-                         int64_t below) {
+                         int64_t below, const std::vector<int64_t>& again = {}) {
   const Scored apart = shortest_of(world, problem, plan_of(problem, dp, tp, 0));
-  const Scored handed = shortest_of(world, problem, plan_of(problem, dp, tp, below));
+  ExecutionPlan plan = plan_of(problem, dp, tp, below);
+  plan.fusion.migrate_again_below = again;
+  const Scored handed = shortest_of(world, problem, plan);
   if (world.global_rank() != 0 || testing::Test::HasFailure()) return;
   std::fprintf(stderr,
                "dp %d, tp %d: scored after %.3f s predicted, %.3f emulated; without %.3f, %.3f\n",
@@ -101,6 +111,7 @@ void expect_as_predicted(World& world, const PlanningProblem& problem, int dp, i
 FULL_RANK_TEST(HandedOver, IsAsLongAsPredictedOnEight, 8) {
   expect_as_predicted(world, problem_of("qwen2.5-7b", 1, 8), 8, 1, 40);
   expect_as_predicted(world, problem_of("qwen2.5-7b", 1, 8), 4, 2, 40);
+  expect_as_predicted(world, problem_of("qwen2.5-7b", 1, 8), 8, 1, 40, {12});
 }
 
 FULL_RANK_TEST(HandedOver, IsAsLongAsPredictedOnSixteen, 16) {

@@ -45,7 +45,7 @@ Result<InferWork> CallWork::inference(CallId call, const Partition& partition,
                         role->second.gradients;
   work.partition = &partition;
   work.frame = rows_.frame(call);
-  work.frame.early = part == SamplePart::kEarly;
+  work.frame.early = begins_apart(program_, call, part);
   BRAID_ASSIGN(work.ops, ops_of(work.frame, partition, false));
   work.everyone = everyone_;
   work.needs = &needs_[call];

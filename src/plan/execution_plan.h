@@ -95,8 +95,9 @@ struct RolePlan {
 // The most units of a fused order's search: each takes a few tenths of a second.
 inline constexpr int64_t kMaxFusionUnits = 10'000;
 
-// fusion.migrate_below_samples: auto, the number with which a step is fastest (search/migration.h).
-inline constexpr int64_t kAutoMigration = -1;
+// fusion.migrate_below_samples: auto, the number with which a step is fastest (search/migration.h);
+// and how often a plan may hand its generation over.
+inline constexpr int64_t kAutoMigration = -1, kMostHandOvers = 8;
 
 // Fused schedules (program/fused.h), a generation that is handed over (program/hand_over.h), which
 // replica draws which sample, and an update that begins early (program/early_update.h).
@@ -113,6 +114,9 @@ struct Fusion {
   // An update begins when the samples of so many of its mini-batches are scored, and goes on when
   // those of as many others are; 0: when all are.
   int64_t train_beside_scoring = 0;
+  // Numbers of samples at which a generation that was handed over is again, descending: the list of
+  // migrate_below_samples behind its first.
+  std::vector<int64_t> migrate_again_below = {};
   friend bool operator==(const Fusion&, const Fusion&) = default;
 };
 

@@ -83,8 +83,8 @@ std::vector<std::string> diff(const ExecutionPlan& a, const ExecutionPlan& b) {
   for (const RoleId& role : roles) diff_roles(role_or_stay(a, role), role_or_stay(b, role), &lines);
   changed("fusion: train_schedules", std::string(flag_text(a.fusion.train_schedules)),
           std::string(flag_text(b.fusion.train_schedules)), &lines);
-  changed("fusion: migrate_below_samples", migration_text(a.fusion.migrate_below_samples),
-          migration_text(b.fusion.migrate_below_samples), &lines);
+  changed("fusion: migrate_below_samples", migration_text(a.fusion), migration_text(b.fusion),
+          &lines);
   changed("fusion: migrate_to_samples", a.fusion.migrate_to_samples, b.fusion.migrate_to_samples,
           &lines);
   changed("fusion: migrate_cache", std::string(flag_text(a.fusion.migrate_cache)),

@@ -115,20 +115,18 @@ Json plan_json(const ExecutionPlan& plan) {
   Json calls = Json::array(), roles = Json::array();
   for (const CallPlan& call : plan.calls) calls.push_back(call_json(call));
   for (const RolePlan& role : plan.roles) roles.push_back(role_json(role));
-  return {{"graph", plan.graph},
-          {"devices", plan.devices},
-          {"calls", calls},
-          {"roles", roles},
-          {"fusion",
-           {{"train_schedules", plan.fusion.train_schedules},
-            {"migrate_below_samples", plan.fusion.migrate_below_samples},
-            {"migrate_to_samples", plan.fusion.migrate_to_samples},
-            {"migrate_cache", plan.fusion.migrate_cache},
-            {"predicted_lengths", plan.fusion.predicted_lengths},
-            {"train_beside_scoring", plan.fusion.train_beside_scoring},
-            {"seed", plan.fusion.seed},
-            {"units", plan.fusion.units}}},
-          {"staleness", plan.staleness}};
+  Json fusion = {{"train_schedules", plan.fusion.train_schedules},
+                 {"migrate_below_samples", plan.fusion.migrate_below_samples},
+                 {"migrate_to_samples", plan.fusion.migrate_to_samples},
+                 {"migrate_cache", plan.fusion.migrate_cache},
+                 {"predicted_lengths", plan.fusion.predicted_lengths},
+                 {"train_beside_scoring", plan.fusion.train_beside_scoring},
+                 {"seed", plan.fusion.seed},
+                 {"units", plan.fusion.units}};
+  if (!plan.fusion.migrate_again_below.empty())
+    fusion["migrate_again_below"] = plan.fusion.migrate_again_below;
+  return {{"graph", plan.graph}, {"devices", plan.devices}, {"calls", calls},
+          {"roles", roles},      {"fusion", fusion},        {"staleness", plan.staleness}};
 }
 
 Result<ExecutionPlan> plan_from_json(const Json& json) {
@@ -141,6 +139,8 @@ Result<ExecutionPlan> plan_from_json(const Json& json) {
   BRAID_ASSIGN(plan.fusion.train_schedules, json_field_or<bool>(fusion, "train_schedules", false));
   BRAID_ASSIGN(plan.fusion.migrate_below_samples,
                json_field_or<int64_t>(fusion, "migrate_below_samples", 0));
+  BRAID_ASSIGN(plan.fusion.migrate_again_below,
+               json_field_or<std::vector<int64_t>>(fusion, "migrate_again_below", {}));
   BRAID_ASSIGN(plan.fusion.migrate_to_samples,
                json_field_or<int64_t>(fusion, "migrate_to_samples", 0));
   BRAID_ASSIGN(plan.fusion.migrate_cache, json_field_or<bool>(fusion, "migrate_cache", true));

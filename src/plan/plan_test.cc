@@ -280,6 +280,8 @@ ExecutionPlan random_plan(std::mt19937* rng) {
   plan.fusion = {below(2) == 1, below(2) * 7, below(100), below(100)};
   plan.fusion.predicted_lengths = below(2) == 1;
   plan.fusion.train_beside_scoring = below(3);
+  for (int64_t i = plan.fusion.migrate_below_samples > 0 ? below(3) : 0; i > 0; --i)
+    plan.fusion.migrate_again_below.push_back(i);
   for (int i = 0; i < below(5); ++i) {
     CallPlan call{cat("call_", i), {}, {}};
     for (int j = 0; j <= below(6); ++j)
@@ -400,7 +402,12 @@ INSTANTIATE_TEST_SUITE_P(
         BadText{"graph: ppo\ndevices: 8\nroles:\n  actor: {weights: disk}", "device or host"},
         BadText{"graph: ppo\ndevices: 8\nroles:\n  actor: {weights: host, when: now}",
                 "after_last_call or after_each_call"},
-        BadText{"graph: ppo\ndevices: 8\nfusion: {train_schedules: 1}", "true or false"}));
+        BadText{"graph: ppo\ndevices: 8\nfusion: {train_schedules: 1}", "true or false"},
+        BadText{"graph: ppo\ndevices: 8\nfusion: {migrate_below_samples: []}", "must not be empty"},
+        BadText{"graph: ppo\ndevices: 8\nfusion: {migrate_below_samples: [8, auto]}",
+                "p.yaml:3: fusion.migrate_below_samples"},
+        BadText{"graph: ppo\ndevices: 8\nfusion: {migrate_below_samples: [8, 0]}",
+                "must be a list of numbers of samples, the largest first"}));
 
 TEST(PlanText, NodeFormsNeedACluster) {
   EXPECT_THAT(parse_mesh("node 0", nullptr).status().message(), HasSubstr("write devices: 8x8"));

@@ -143,6 +143,29 @@ Status read_roles(const YamlNode& node, ExecutionPlan* plan) {
   return ok_status();
 }
 
+// A number of samples, auto, or a list of numbers.
+Status read_migration(const YamlNode& node, Fusion* fusion) {
+  const std::string where = "fusion.migrate_below_samples";
+  std::vector<int64_t> numbers;
+  const bool is_list = node.kind == YamlNode::Kind::kList;
+  if (!is_list && node.kind == YamlNode::Kind::kScalar && node.scalar == "auto") {
+    fusion->migrate_below_samples = kAutoMigration;
+    return ok_status();
+  }
+  for (const YamlNode& each : is_list ? node.list : std::vector<YamlNode>{node}) {
+    BRAID_ASSIGN(const int64_t number, read_number(each, where));
+    if (number < 0 || (is_list && number == 0))
+      return wrong_value(
+          each, cat(where, is_list ? " must be a list of numbers of samples, the largest first"
+                                   : " must be a number of samples, a list of them, 0 or auto"));
+    numbers.push_back(number);
+  }
+  if (numbers.empty()) return wrong_value(node, cat(where, " must not be empty"));
+  fusion->migrate_below_samples = numbers.front();
+  fusion->migrate_again_below.assign(numbers.begin() + 1, numbers.end());
+  return ok_status();
+}
+
 Status read_fusion(const YamlNode& node, Fusion* fusion) {
   BRAID_TRY(require_map(node, "fusion"));
   BRAID_TRY(require_known_keys(
@@ -152,15 +175,8 @@ Status read_fusion(const YamlNode& node, Fusion* fusion) {
   if (const YamlNode* value = node.find("train_schedules")) {
     BRAID_ASSIGN(fusion->train_schedules, read_flag(*value, "fusion.train_schedules"));
   }
-  if (const YamlNode* value = node.find("migrate_below_samples")) {
-    const char* const where = "fusion.migrate_below_samples";
-    fusion->migrate_below_samples = kAutoMigration;
-    if (value->kind != YamlNode::Kind::kScalar || value->scalar != "auto") {
-      BRAID_ASSIGN(fusion->migrate_below_samples, read_number(*value, where));
-      if (fusion->migrate_below_samples < 0)
-        return wrong_value(*value, cat(where, " must be a number of samples, 0 or auto"));
-    }
-  }
+  if (const YamlNode* value = node.find("migrate_below_samples"))
+    BRAID_TRY(read_migration(*value, fusion));
   if (const YamlNode* value = node.find("migrate_to_samples")) {
     BRAID_ASSIGN(fusion->migrate_to_samples, read_number(*value, "fusion.migrate_to_samples"));
   }
@@ -283,8 +299,11 @@ std::string role_line(const RolePlan& role) {
 
 }  // namespace
 
-std::string migration_text(int64_t below) {
-  return below == kAutoMigration ? "auto" : std::to_string(below);
+std::string migration_text(const Fusion& fusion) {
+  const int64_t below = fusion.migrate_below_samples;
+  std::string out = below == kAutoMigration ? "auto" : std::to_string(below);
+  for (const int64_t again : fusion.migrate_again_below) out += cat(", ", again);
+  return fusion.migrate_again_below.empty() ? out : cat("[", out, "]");
 }
 
 std::string plan_to_yaml(const ExecutionPlan& plan, const Cluster* cluster) {
@@ -298,7 +317,7 @@ std::string plan_to_yaml(const ExecutionPlan& plan, const Cluster* cluster) {
     out += cat("  ", quoted_if_needed(role.role.value), ": ", role_line(role), "\n");
   if (plan.fusion != Fusion{})
     out += cat("fusion: {train_schedules: ", plan.fusion.train_schedules ? "true" : "false",
-               ", migrate_below_samples: ", migration_text(plan.fusion.migrate_below_samples),
+               ", migrate_below_samples: ", migration_text(plan.fusion),
                plan.fusion.migrate_to_samples > 0
                    ? cat(", migrate_to_samples: ", plan.fusion.migrate_to_samples)
                    : "",

@@ -24,8 +24,8 @@ Result<DeviceMesh> read_mesh(const YamlNode& node, const std::string& key, const
 // The shortest form of numbers: "0-7,12".
 std::string mesh_text(const DeviceMesh& mesh);
 
-// fusion.migrate_below_samples: a number, or auto.
-std::string migration_text(int64_t below);
+// fusion.migrate_below_samples: a number, auto, or a list of numbers ("[64, 16]").
+std::string migration_text(const Fusion& fusion);
 
 // One line per call and role; fields with neutral values are left out. With a cluster of equal
 // nodes `devices` says them ("8x8"), so that a reader without the cluster knows nodes by name.

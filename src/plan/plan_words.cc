@@ -76,8 +76,8 @@ std::vector<std::string> plan_words(const ExecutionPlan& plan) {
   if (plan.fusion.train_schedules)
     out.push_back("the passes of two train calls are fused into one schedule");
   if (plan.fusion.migrate_below_samples != 0)
-    out.push_back(cat("the generation is handed over when at most ",
-                      migration_text(plan.fusion.migrate_below_samples), " samples are left"));
+    out.push_back(cat("the generation is handed over when at most ", migration_text(plan.fusion),
+                      " samples are left"));
   if (plan.fusion.predicted_lengths)
     out.push_back("samples are given to replicas by predicted lengths, the longest first");
   if (plan.fusion.train_beside_scoring > 0)

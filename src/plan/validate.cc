@@ -387,12 +387,32 @@ Status check_train_schedules(const ExecutionPlan& plan, const PlanningProblem& p
   return ok_status();
 }
 
+// Numbers at which a generation is handed over again.
+Status check_again(const Fusion& fusion) {
+  const std::string where = "fusion.migrate_below_samples: ";
+  if (fusion.migrate_again_below.empty()) return ok_status();
+  if (fusion.migrate_below_samples == kAutoMigration)
+    return invalid_input(cat(where, "auto is one number; state all of a list"));
+  if (std::ssize(fusion.migrate_again_below) >= kMostHandOvers)
+    return invalid_input(cat(where, "has ", 1 + fusion.migrate_again_below.size(),
+                             " numbers; state at most ", kMostHandOvers));
+  int64_t before = fusion.migrate_below_samples;
+  for (const int64_t again : fusion.migrate_again_below) {
+    if (again < 1 || again >= before)
+      return invalid_input(cat(where, again, " does not come behind ", before,
+                               "; state the largest number first, and each once"));
+    before = again;
+  }
+  return ok_status();
+}
+
 // One generation, by several replicas, whose samples stay those that were fetched.
 Status check_hand_over(const ExecutionPlan& plan, const PlanningProblem& problem) {
   const auto refused = [](const std::string& why) {
     return invalid_input(cat("fusion.migrate_below_samples: ", why, "; set it to 0"));
   };
   if (plan.fusion.migrate_below_samples < kAutoMigration) return refused("must not be negative");
+  BRAID_TRY(check_again(plan.fusion));
   const Call* generate = nullptr;
   for (const Call& call : problem.graph.calls) {
     if (call.kind == CallKind::kSelect)
@@ -457,7 +477,8 @@ Status check_fusion(const ExecutionPlan& plan, const PlanningProblem& problem) {
     return invalid_input("fusion.migrate_to_samples: must not be negative");
   if (plan.fusion.migrate_below_samples != 0)
     BRAID_TRY(check_hand_over(plan, problem));
-  else if (plan.fusion.migrate_to_samples != 0 || !plan.fusion.migrate_cache)
+  else if (plan.fusion.migrate_to_samples != 0 || !plan.fusion.migrate_cache ||
+           !plan.fusion.migrate_again_below.empty())
     return invalid_input(
         "fusion: migrate_to_samples and migrate_cache say how samples move, and "
         "migrate_below_samples is 0, so none do; set that, or remove them");

@@ -32,8 +32,8 @@ Partition partition_part(const Program& program, const PartitionedCall& call, Sa
     return partition_rows(call.samples, step.scored[static_cast<size_t>(part) - 1], call.strategy,
                           call.options);
   const CallPlacement& generate = program.calls[program.scoring.generate.value];
-  const std::vector<bool> free = free_ranks(program.calls[call.call.value], generate, *step.handed);
-  return partition_handed(call.samples, call.strategy, call.options, free, *step.handed, part);
+  const FreeRanks free = free_ranks(program.calls[call.call.value], generate, step.handed);
+  return partition_scored(call.samples, call.strategy, call.options, free, step.handed, part);
 }
 
 }  // namespace braid::inline program

@@ -4,7 +4,6 @@
 // Pure; thread-safe.
 #pragma once
 
-#include <optional>
 #include <vector>
 
 #include "program/early_update.h"
@@ -14,7 +13,7 @@ namespace braid::inline program {
 
 // What decides it in a step.
 struct StepParts {
-  std::optional<HandOver> handed;  // once the generation was
+  std::vector<HandOver> handed;  // once the generation was
   // Rows that are scored in each part, [part], where an update begins early; and whether samples
   // were dropped since, so that the update's mini-batches are others.
   std::vector<SampleRows> scored;

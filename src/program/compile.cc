@@ -83,6 +83,7 @@ class PlanCompiler {
     fused.below = plan_.fusion.migrate_below_samples;
     fused.most = plan_.fusion.migrate_to_samples;
     fused.cache = plan_.fusion.migrate_cache;
+    fused.again = plan_.fusion.migrate_again_below;
     if (fused.scorers.empty())
       return invalid_input(
           "fusion.migrate_below_samples: no call can score samples before all are there: one that "
@@ -151,8 +152,8 @@ class PlanCompiler {
   }
 
   // The generation until few samples are left, and from there on; in between what has finished goes
-  // to those who score it. Weights that come from other ranks are there before, since those may
-  // still generate.
+  // to those who score it, perhaps while others generate until fewer are. Weights that come from
+  // other ranks are there before, since those may still generate.
   void run_handed_over(CallId generate) {
     const std::vector<CallId>& scorers = program_.scoring.scorers;
     for (const CallId scorer : scorers)
@@ -160,19 +161,27 @@ class PlanCompiler {
         bring_state(scorer);
         bring_weights(scorer);
       }
-    run({generate}, SamplePart::kEarly);
-    handed_.assign(program_.ranks.size(), -1);
-    for (const DeviceId rank : compiled(all_ranks())) {
-      std::vector<InstructionId> after = end_on(generate, rank.value);
-      handed_[rank.value] =
-          append(rank, {OpKind::kHandOver, generate, ExitCondition::kNone, std::move(after)}).value;
+    const std::vector<SamplePart> parts = parts_of_call(program_, generate);
+    run({generate}, parts.front());
+    for (size_t i = 0; i + 1 < parts.size(); ++i) {
+      hand_over(generate, parts[i]);
+      for (const CallId scorer : scorers) exchange_finished(generate, scorer, parts[i]);
+      run({generate}, parts[i + 1]);
+      for (const CallId scorer : scorers) {
+        bring_state(scorer);
+        run({scorer}, parts[i]);
+        for (auto& arriving : arrivals_[scorer.value]) arriving.clear();
+      }
     }
-    for (const CallId scorer : scorers) exchange_early(generate, scorer);
-    run({generate}, SamplePart::kLate);
-    for (const CallId scorer : scorers) {
-      bring_state(scorer);
-      run({scorer}, SamplePart::kEarly);
-      for (auto& arriving : arrivals_[scorer.value]) arriving.clear();
+  }
+
+  void hand_over(CallId generate, SamplePart part) {
+    handed_.resize(program_.ranks.size(), -1);
+    for (const DeviceId rank : compiled(all_ranks())) {
+      Instruction handed{OpKind::kHandOver, generate, ExitCondition::kNone,
+                         end_on(generate, rank.value)};
+      handed.part = part;
+      handed_[rank.value] = append(rank, std::move(handed)).value;
     }
   }
 
@@ -184,9 +193,9 @@ class PlanCompiler {
   }
 
   // What a generation has finished when it is handed over.
-  void exchange_early(CallId generate, CallId scorer) {
+  void exchange_finished(CallId generate, CallId scorer, SamplePart part) {
     Exchange out{generate, scorer, exchanged_fields(program_.graph, generate, scorer), {}};
-    out.part = SamplePart::kEarly;
+    out.part = part;
     out.members = exchange_members(program_, generate, scorer);
     add_exchange(std::move(out), generate, [&](DeviceId device) {
       return std::vector<InstructionId>{InstructionId{handed_[device.value]}};
@@ -404,7 +413,9 @@ class PlanCompiler {
   // The call's instructions on a rank, the first with what it waits for.
   std::vector<Instruction> body_on(CallId id, const BodyGroups& groups, DeviceId device,
                                    SamplePart part) {
-    std::vector<Instruction> body = lower(call(id), id, part);
+    const bool left = id == program_.scoring.generate;
+    const bool handed = of_hand_over(program_, id, part);
+    std::vector<Instruction> body = lower(call(id), id, part, left && handed);
     const CallPlacement& where = placement(id);
     const bool other_copy = where.copy >= 0 && !program_.copies[where.copy].home;
     for (Instruction& instruction : body)
@@ -415,8 +426,7 @@ class PlanCompiler {
     add_groups(id, groups, device, &body);
     add_waits(id, device, &body.front());
     // What a generation that is handed over has left is generated, what it has finished is scored.
-    const bool left = id == program_.scoring.generate;
-    if (program_.scoring.is_on() && part == (left ? SamplePart::kLate : SamplePart::kEarly))
+    if (program_.scoring.is_on() && (left ? part != SamplePart::kEarly : handed))
       body.front().after.push_back(InstructionId{handed_[device.value]});
     return body;
   }
@@ -678,7 +688,7 @@ class PlanCompiler {
   std::vector<bool> live_;                                           // copies filled now
   std::set<RoleId> loaded_;  // roles whose weights are back from the host now
   std::map<std::pair<int32_t, DeviceId>, InstructionId> offloaded_;  // the last of a state
-  std::vector<int32_t> handed_;              // [rank]: where the generation is handed over
+  std::vector<int32_t> handed_;              // [rank]: where the generation was last handed over
   std::vector<int32_t> used_, used_before_;  // [rank]: ends of the last two calls with a model
 };
 

@@ -111,10 +111,8 @@ Result<EarlyUpdate> early_update(const Program& program, int64_t minibatches, in
 
 SamplePart exchanged_part(const Program& program, CallId producer, CallId reader, SamplePart part) {
   if (begins_early(program, reader) && scores_beside(program, producer)) return part;
-  const FusedScoring& handed = program.scoring;
-  const bool early = part == SamplePart::kEarly && handed.is_on() && producer == handed.generate &&
-                     contains(handed.scorers, reader);
-  return early ? SamplePart::kEarly : SamplePart::kAll;
+  const bool finished = producer == program.scoring.generate && of_hand_over(program, reader, part);
+  return finished ? part : SamplePart::kAll;
 }
 
 std::vector<SampleRows> scored_in_parts(const std::vector<SampleRows>& minibatches,

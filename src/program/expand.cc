@@ -533,7 +533,7 @@ CallFrame call_frame(const Program& program, CallId call, SamplePart part) {
   CallFrame out{call, entry.kind, &program.calls[call.value], find_shape(program, entry.role)};
   BRAID_CHECK(out.model != nullptr, "role " + entry.role.value + " has no model");
   out.reads_vocabulary = reads_vocabulary(entry);
-  out.early = part == SamplePart::kEarly && entry.kind != CallKind::kTrainStep;
+  out.early = entry.kind != CallKind::kTrainStep && begins_apart(program, call, part);
   const PlaceInPair place = place_in_pair(program, call);
   if (place.entry >= 0) out.fused = &program.fused[place.entry], out.of_pair = place.of_pair;
   return out;

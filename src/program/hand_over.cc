@@ -21,9 +21,12 @@ std::set<std::string> early_fields(const Graph& graph, CallId generate) {
   return out;
 }
 
-std::vector<int32_t> by_most_left(const std::vector<SampleRows>& left) {
-  std::vector<int32_t> out(left.size());
-  std::iota(out.begin(), out.end(), 0);
+// Of some replicas.
+std::vector<int32_t> by_most_left(const std::vector<SampleRows>& left,
+                                  const std::vector<bool>& among) {
+  std::vector<int32_t> out;
+  for (size_t replica = 0; replica < left.size(); ++replica)
+    if (among.empty() || among[replica]) out.push_back(static_cast<int32_t>(replica));
   std::stable_sort(out.begin(), out.end(),
                    [&](int32_t a, int32_t b) { return left[a].size() > left[b].size(); });
   return out;
@@ -79,6 +82,19 @@ std::vector<SampleRows> both(std::vector<SampleRows> a, const std::vector<Sample
   return a;
 }
 
+bool any_of(const std::vector<bool>& ranks) {
+  return std::find(ranks.begin(), ranks.end(), true) != ranks.end();
+}
+
+// Those that have got free at a hand-over: the others have more before them, what had finished at
+// those before. Where none has, all that are free.
+std::vector<bool> scoring_ranks(const FreeRanks& free, size_t at) {
+  if (at == 0) return free[at];
+  std::vector<bool> out = free[at];
+  for (size_t rank = 0; rank < out.size(); ++rank) out[rank] = out[rank] && !free[at - 1][rank];
+  return any_of(out) ? out : free[at];
+}
+
 }  // namespace
 
 std::vector<double> moved_sample(int64_t produced, int64_t cached, double cache_bytes) {
@@ -113,19 +129,21 @@ ReplicaLimits going_on(ReplicaLimits engine, int64_t samples, int64_t replicas, 
 }
 
 HandOver hand_over(const std::vector<SampleProgress>& samples, const std::vector<SampleRows>& owned,
-                   const ReplicaLimits& limits) {
+                   const ReplicaLimits& limits, std::vector<bool> among) {
   HandOver out;
   out.goes_on.assign(owned.size(), false);
   out.finished.resize(owned.size());
   out.left.resize(owned.size());
   for (size_t replica = 0; replica < owned.size(); ++replica)
-    for (const int32_t row : owned[replica])
+    for (const int32_t row : owned[replica]) {
       (samples[row].finished ? out.finished : out.left)[replica].push_back(row);
-  for (size_t row = 0; row < samples.size(); ++row)
-    (samples[row].finished ? out.early : out.late).push_back(static_cast<int32_t>(row));
+      (samples[row].finished ? out.early : out.late).push_back(row);
+    }
+  std::sort(out.early.begin(), out.early.end());
+  std::sort(out.late.begin(), out.late.end());
   const int64_t wanted = needed_replicas(samples, out.late, limits);
-  const std::vector<int32_t> order = by_most_left(out.left);
-  for (int64_t i = 0; i < std::min<int64_t>(wanted, std::ssize(owned)); ++i)
+  const std::vector<int32_t> order = by_most_left(out.left, among);
+  for (int64_t i = 0; i < std::min<int64_t>(wanted, std::ssize(order)); ++i)
     out.goes_on[order[i]] = true;
   std::vector<SampleMove> homeless;
   for (size_t replica = 0; replica < owned.size(); ++replica)
@@ -152,9 +170,13 @@ HandOver hand_over(const std::vector<SampleProgress>& samples, const std::vector
   return out;
 }
 
-std::vector<SampleRows> generated_rows(const HandOver& handed, SamplePart part) {
-  if (part == SamplePart::kEarly) return handed.finished;
-  return part == SamplePart::kLate ? handed.left : both(handed.finished, handed.left);
+std::vector<SampleRows> generated_rows(const std::vector<HandOver>& handed, SamplePart part) {
+  if (part != SamplePart::kAll)
+    return hand_over_of(part) < handed.size() ? handed[hand_over_of(part)].finished
+                                              : handed.back().left;
+  std::vector<SampleRows> out = handed.back().left;
+  for (const HandOver& each : handed) out = both(std::move(out), each.finished);
+  return out;
 }
 
 DeviceId counterpart(const CallPlacement& generate, DeviceId rank, int32_t replica) {
@@ -163,27 +185,45 @@ DeviceId counterpart(const CallPlacement& generate, DeviceId rank, int32_t repli
   return generate.mesh.devices[mesh_index(generate.strategy, at)];
 }
 
-std::vector<bool> free_ranks(const CallPlacement& scorer, const CallPlacement& generate,
-                             const HandOver& handed) {
-  std::set<DeviceId> busy;
+std::vector<DeviceId> ranks_going_on(const CallPlacement& generate, const HandOver& handed) {
+  std::vector<DeviceId> out;
   for (size_t i = 0; i < generate.mesh.devices.size(); ++i)
     if (handed.goes_on[grid_position(generate.strategy, i).dp_rank])
-      busy.insert(generate.mesh.devices[i]);
-  std::vector<bool> out(scorer.strategy.dp, true);
-  for (size_t i = 0; i < scorer.mesh.devices.size(); ++i)
-    if (busy.count(scorer.mesh.devices[i]) > 0)
-      out[grid_position(scorer.strategy, i).dp_rank] = false;
+      out.push_back(generate.mesh.devices[i]);
   return out;
 }
 
-Partition partition_handed(const std::vector<PartitionSample>& samples, const Strategy& strategy,
-                           const PartitionOptions& options, const std::vector<bool>& free,
-                           const HandOver& handed, SamplePart part) {
-  const bool any = std::find(free.begin(), free.end(), true) != free.end();
-  if (part == SamplePart::kEarly)
-    return partition_on(samples, any ? handed.early : SampleRows{}, strategy, options, free);
-  SampleRows later = handed.late;
-  if (!any) later.insert(later.end(), handed.early.begin(), handed.early.end());
+DeviceId speaker_of(const CallPlacement& generate, int32_t replica) {
+  const GridPosition at{replica, 0, generate.strategy.pp - 1};
+  return generate.mesh.devices[mesh_index(generate.strategy, at)];
+}
+
+FreeRanks free_ranks(const CallPlacement& scorer, const CallPlacement& generate,
+                     const std::vector<HandOver>& handed) {
+  FreeRanks out;
+  for (const HandOver& each : handed) {
+    const std::vector<DeviceId> going_on = ranks_going_on(generate, each);
+    const std::set<DeviceId> busy(going_on.begin(), going_on.end());
+    std::vector<bool>& free = out.emplace_back(scorer.strategy.dp, true);
+    for (size_t i = 0; i < scorer.mesh.devices.size(); ++i)
+      if (busy.count(scorer.mesh.devices[i]) > 0)
+        free[grid_position(scorer.strategy, i).dp_rank] = false;
+  }
+  return out;
+}
+
+Partition partition_scored(const std::vector<PartitionSample>& samples, const Strategy& strategy,
+                           const PartitionOptions& options, const FreeRanks& free,
+                           const std::vector<HandOver>& handed, SamplePart part) {
+  if (const size_t at = hand_over_of(part); at < handed.size()) {
+    const std::vector<bool> ranks = scoring_ranks(free, at);
+    return partition_on(samples, any_of(ranks) ? handed[at].early : SampleRows{}, strategy, options,
+                        ranks);
+  }
+  SampleRows later = handed.back().late;
+  for (size_t at = 0; at < handed.size(); ++at)
+    if (!any_of(free[at]))
+      later.insert(later.end(), handed[at].early.begin(), handed[at].early.end());
   return partition_rows(samples, later, strategy, options);
 }
 

@@ -1,8 +1,9 @@
 // Stage fusion of generation and scoring, at the level of samples (RLHFuse, arXiv 2409.13221,
 // section 4; formulas in the notes of its authors): when few samples are left, the replicas that
 // have the most of them take over the others' and go on, and the ranks of the other replicas score
-// what has finished. Every rank, the simulator and the emulation call these with equal arguments
-// and get equal results. Pure; thread-safe.
+// what has finished. A plan may ask for that again, when fewer are left: then of the replicas that
+// went on. Those alone wait for each other from the first hand-over on. Every rank, the simulator
+// and the emulation call these with equal arguments and get equal results. Pure; thread-safe.
 #pragma once
 
 #include <cstdint>
@@ -18,7 +19,9 @@ namespace braid::inline program {
 inline constexpr int64_t kRoundsBetweenTallies = 4;
 
 // What ranks send, in bytes. A count, summed over the ranks of the generation; what all ranks then
-// tell each other of the step's samples, summed over the job; and the messages, at most so many, in
+// tell each other of the step's samples, summed over the job. Later ones are messages: a replica
+// that went on counts its own samples, for all ranks of the others that did, and tells all ranks
+// how far they are. And the messages, at most so many, in
 // which a rank gives a sample to its counterpart(): how many tokens its cache has, its new tokens
 // and their log-probs, then the cache, if it moves. `cache_bytes`: of a token on the rank.
 inline constexpr int64_t kTallyBytes = 8, kMessagesOfSample = 2;
@@ -71,26 +74,33 @@ struct HandOver {
 // samples may come to / tokens of a cache)) of R samples. They are those with the most samples left
 // (of equally many the first), so that the fewest move; a sample goes to the one that has least to
 // do, the one with the most tokens left first (as predicted, else the one with the fewest new
-// ones). `owned`: the rows of each replica.
+// ones). `owned`: the rows of each replica that are not handed over as finished yet; `among`: the
+// replicas that went on so far, none said: all.
 HandOver hand_over(const std::vector<SampleProgress>& samples, const std::vector<SampleRows>& owned,
-                   const ReplicaLimits& limits);
+                   const ReplicaLimits& limits, std::vector<bool> among = {});
 
-// What each replica has generated, by replica: before the hand-over, from there on, or in all.
-std::vector<SampleRows> generated_rows(const HandOver& handed, SamplePart part);
+// What each replica has generated, by replica: before a hand-over of the step and since the one
+// before it, from the last one on, or in all.
+std::vector<SampleRows> generated_rows(const std::vector<HandOver>& handed, SamplePart part);
 // The rank of a replica that has the place which `rank` has in its own: both hold the same of a
 // cache. REQUIRES: the rank generates.
 DeviceId counterpart(const CallPlacement& generate, DeviceId rank, int32_t replica);
+// The ranks of the replicas that go on; and of one the rank that speaks for it.
+std::vector<DeviceId> ranks_going_on(const CallPlacement& generate, const HandOver& handed);
+DeviceId speaker_of(const CallPlacement& generate, int32_t replica);
 
-// Whether a data-parallel rank of a scorer has no rank that generates on.
-std::vector<bool> free_ranks(const CallPlacement& scorer, const CallPlacement& generate,
-                             const HandOver& handed);
+// Whether a data-parallel rank of a scorer has no rank that generates on, [hand-over][rank].
+using FreeRanks = std::vector<std::vector<bool>>;
+FreeRanks free_ranks(const CallPlacement& scorer, const CallPlacement& generate,
+                     const std::vector<HandOver>& handed);
 
-// What a scorer does with the samples that have finished, early, on its ranks that are free, or
-// with all others later, on all; either has all data-parallel ranks. Without a free rank it does
-// all later.
-Partition partition_handed(const std::vector<PartitionSample>& samples, const Strategy& strategy,
-                           const PartitionOptions& options, const std::vector<bool>& free,
-                           const HandOver& handed, SamplePart part);
+// What a scorer does in a part of its samples: with those that had finished at a hand-over, on its
+// ranks that got free there, or all that were free where none did, and in the last part with all
+// others, on all; each has all data-parallel ranks. What finished while it had no free rank is of
+// the last part.
+Partition partition_scored(const std::vector<PartitionSample>& samples, const Strategy& strategy,
+                           const PartitionOptions& options, const FreeRanks& free,
+                           const std::vector<HandOver>& handed, SamplePart part);
 // What a scorer does with some rows on all of its ranks.
 Partition partition_rows(const std::vector<PartitionSample>& samples, const SampleRows& rows,
                          const Strategy& strategy, const PartitionOptions& options);

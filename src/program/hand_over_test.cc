@@ -81,47 +81,72 @@ TEST(HandOver, EverySampleIsPartitionedOnce) {
       const auto tokens = static_cast<int64_t>(1 + random.below(30));
       produced.push_back(random.below(2) == 0 ? tokens : -tokens);
     }
-    const auto samples = progress_of(produced);
+    auto samples = progress_of(produced);
     const std::vector<SampleRows> owned = {{0, 1, 2}, {3, 4, 5}, {6, 7, 8}, {9, 10, 11}};
-    const HandOver handed =
-        hand_over(samples, owned, {static_cast<int64_t>(1 + random.below(6)), 0, 30});
+    const ReplicaLimits limits{static_cast<int64_t>(1 + random.below(6)), 0, 30};
+    std::vector<HandOver> handed = {hand_over(samples, owned, limits)};
+    for (const int32_t row : handed[0].late) samples[row].finished = random.below(2) == 0;
+    handed.push_back(hand_over(samples, handed[0].left, limits, handed[0].goes_on));
     CallPlacement generate, scorer;
     for (int i = 0; i < 4; ++i) generate.mesh.devices.push_back(DeviceId{i});
     scorer.mesh = generate.mesh;
     generate.strategy.dp = 4;
     scorer.strategy.dp = 2, scorer.strategy.tp = 2;
-    const std::vector<bool> free = free_ranks(scorer, generate, handed);
-    for (int rank = 0; rank < 2; ++rank)
-      EXPECT_EQ(free[rank], !handed.goes_on[2 * rank] && !handed.goes_on[2 * rank + 1]);
+    const FreeRanks free = free_ranks(scorer, generate, handed);
     std::vector<PartitionSample> partition;
     for (size_t i = 0; i < samples.size(); ++i)
       partition.push_back({SampleId{static_cast<int64_t>(i)}, GroupId{static_cast<int64_t>(i / 2)},
                            samples[i].prompt, samples[i].produced});
     Strategy strategy = scorer.strategy;
     strategy.micro_tokens = 60;
-    const auto partition_of = [&](SamplePart part) {
-      return partition_handed(partition, strategy, {}, free, handed, part);
-    };
-    const Partition finished = partition_of(SamplePart::kEarly);
-    const Partition others = partition_of(SamplePart::kLate);
-    SampleRows early, all;
-    for (int rank = 0; rank < 2; ++rank) {
-      EXPECT_TRUE(free[rank] || finished.owned[rank].empty());
-      for (const auto* partition : {&finished, &others}) {
+    SampleRows all;
+    for (int number = 0; number < 3; ++number) {
+      const auto part = static_cast<SamplePart>(number + 1);
+      const Partition scored = partition_scored(partition, strategy, {}, free, handed, part);
+      SampleRows of_part;
+      for (int rank = 0; rank < 2; ++rank) {
+        if (number < 2) {
+          const std::vector<bool>& on = handed[number].goes_on;
+          EXPECT_EQ(free[number][rank], !on[2 * rank] && !on[2 * rank + 1]);
+          EXPECT_TRUE(free[number][rank] || scored.owned[rank].empty());
+        }
         SampleRows passed;
-        for (const SampleRows& batch : partition->minibatches[0].micro_batches[rank])
+        for (const SampleRows& batch : scored.minibatches[0].micro_batches[rank])
           passed.insert(passed.end(), batch.begin(), batch.end());
         std::sort(passed.begin(), passed.end());
-        EXPECT_EQ(passed, partition->owned[rank]);
-        all.insert(all.end(), passed.begin(), passed.end());
-        if (partition == &finished) early.insert(early.end(), passed.begin(), passed.end());
+        EXPECT_EQ(passed, scored.owned[rank]);
+        of_part.insert(of_part.end(), passed.begin(), passed.end());
       }
+      std::sort(of_part.begin(), of_part.end());
+      all.insert(all.end(), of_part.begin(), of_part.end());
+      if (number == 2) continue;
+      const bool any = free[number][0] || free[number][1];
+      EXPECT_EQ(of_part, any ? handed[number].early : SampleRows{});
     }
-    std::sort(early.begin(), early.end());
     std::sort(all.begin(), all.end());
-    EXPECT_EQ(early, free[0] || free[1] ? handed.early : SampleRows{});
     EXPECT_THAT(all, ElementsAre(0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11));
+    SampleRows generated;
+    for (const SampleRows& rows : generated_rows(handed, SamplePart::kAll))
+      generated.insert(generated.end(), rows.begin(), rows.end());
+    std::sort(generated.begin(), generated.end());
+    EXPECT_EQ(generated, all);
   }
+}
+
+// Those that are free by then stay free, also where they are as empty as one that goes on.
+TEST(HandOver, AgainOfThoseThatWentOn) {
+  const std::vector<SampleRows> owned = {{0, 1}, {2, 3}, {4, 5}, {6, 7}};
+  std::vector<SampleProgress> samples = progress_of({5, 5, -5, -5, -5, -5, -5, 5});
+  const ReplicaLimits limits{2, 0, 50};
+  const HandOver first = hand_over(samples, owned, limits);
+  EXPECT_THAT(first.goes_on, ElementsAre(false, true, true, true));
+  for (const int32_t row : {2, 3, 4}) samples[row].finished = true;
+  const HandOver then = hand_over(samples, first.left, limits, first.goes_on);
+  EXPECT_THAT(then.early, ElementsAre(2, 3, 4));
+  EXPECT_THAT(then.late, ElementsAre(5, 6));
+  EXPECT_THAT(then.goes_on, ElementsAre(false, false, true, false));
+  EXPECT_THAT(then.moves, ElementsAre(SampleMove{6, 3, 2}));
+  EXPECT_THAT(then.left[2], ElementsAre(5, 6));
 }
 
 ExecutionPlan plan_of(const PlanningProblem& problem) {
@@ -132,11 +157,47 @@ ExecutionPlan plan_of(const PlanningProblem& problem) {
   return plan;
 }
 
-Program handed_over_program() {
+Program handed_over_program(const std::vector<int64_t>& again = {}) {
   const PlanningProblem problem = make_test_problem({.devices = 4, .prompts = 32});
-  auto program = compile(plan_of(problem), problem);
+  ExecutionPlan plan = plan_of(problem);
+  plan.fusion.migrate_again_below = again;
+  auto program = compile(plan, problem);
   EXPECT_TRUE(program.ok()) << program.status().message();
   return *program;
+}
+
+// What the list of a rank has of parts of calls, in order.
+std::vector<std::string> parts_in(const Program& program) {
+  std::vector<std::string> order;
+  for (const Instruction& i : program.ranks[1].instructions)
+    if (i.part != SamplePart::kAll && starts_call(i.kind))
+      order.push_back(program.graph.calls[i.call.value].name + " " + part_name(i.part));
+    else if (i.kind == OpKind::kHandOver)
+      order.emplace_back("hand over");
+  return order;
+}
+
+// Who is free scores while the others generate, until the generation is handed over again.
+TEST(HandOver, ListsHandOverAgain) {
+  const Program program = handed_over_program({3});
+  EXPECT_TRUE(verify(program).ok()) << verify(program).message();
+  EXPECT_THAT(parts_in(program),
+              ElementsAre("generate early", "hand over", "generate late", "old_logprob early",
+                          "values early", "ref_logprob early", "hand over", "generate part 3",
+                          "old_logprob late", "values late", "ref_logprob late",
+                          "old_logprob part 3", "values part 3", "ref_logprob part 3"));
+  EXPECT_NE(program_hash(program), program_hash(handed_over_program()));
+  EXPECT_NE(program_hash(program), program_hash(handed_over_program({2})));
+  for (size_t rank = 0; rank < program.ranks.size(); ++rank)
+    for (size_t at = 0; at < program.ranks[rank].instructions.size(); ++at) {
+      if (program.ranks[rank].instructions[at].kind != OpKind::kHandOver) continue;
+      Program other = program;
+      other.ranks[rank].instructions[at].part = SamplePart::kAll;
+      EXPECT_FALSE(verify(other).ok());
+      other = program;
+      other.scoring.again.push_back(1);
+      EXPECT_FALSE(verify(other).ok());
+    }
 }
 
 TEST(HandOver, ListsHaveScorersBeforeAllSamplesAreThere) {
@@ -145,15 +206,10 @@ TEST(HandOver, ListsHaveScorersBeforeAllSamplesAreThere) {
   for (const CallId id : program.scoring.scorers)
     scorers.push_back(program.graph.calls[id.value].name);
   EXPECT_THAT(scorers, ElementsAre("old_logprob", "values", "ref_logprob"));
-  std::vector<std::string> order;
-  for (const Instruction& i : program.ranks[1].instructions)
-    if (i.part != SamplePart::kAll && starts_call(i.kind))
-      order.push_back(program.graph.calls[i.call.value].name + " " + part_name(i.part));
-    else if (i.kind == OpKind::kHandOver)
-      order.emplace_back("hand over");
-  EXPECT_THAT(order, ElementsAre("generate early", "hand over", "generate late",
-                                 "old_logprob early", "values early", "ref_logprob early",
-                                 "old_logprob late", "values late", "ref_logprob late"));
+  EXPECT_THAT(parts_in(program),
+              ElementsAre("generate early", "hand over", "generate late", "old_logprob early",
+                          "values early", "ref_logprob early", "old_logprob late", "values late",
+                          "ref_logprob late"));
   EXPECT_THAT(program_text(program), HasSubstr("until few_left, early samples"));
   EXPECT_NE(program_hash(program), program_hash(*compile(program.graph)));
 }
@@ -171,7 +227,7 @@ size_t place_of(const Program& program, OpKind kind, SamplePart part, const std:
 TEST(HandOver, FaultyListsAreRefused) {
   const Program whole = handed_over_program();
   ASSERT_TRUE(verify(whole).ok()) << verify(whole).message();
-  const size_t handed = place_of(whole, OpKind::kHandOver, SamplePart::kAll, "generate");
+  const size_t handed = place_of(whole, OpKind::kHandOver, SamplePart::kEarly, "generate");
   const size_t tally = place_of(whole, OpKind::kTally, SamplePart::kEarly, "generate");
   const size_t scores = place_of(whole, OpKind::kCall, SamplePart::kEarly, "ref_logprob");
   const size_t late = place_of(whole, OpKind::kRegionBegin, SamplePart::kLate, "generate");
@@ -233,6 +289,18 @@ TEST(HandOver, PlansThatCannotAreRefused) {
   EXPECT_THAT(
       refusal(four, [](auto* plan) { plan->fusion.migrate_below_samples = kAutoMigration; }),
       HasSubstr("nobody has chosen a number"));
+  const auto again = [&](const std::vector<int64_t>& numbers, int64_t below = 8) {
+    return refusal(four, [&](auto* plan) {
+      plan->fusion.migrate_below_samples = below, plan->fusion.migrate_again_below = numbers;
+    });
+  };
+  EXPECT_EQ(again({4, 1}), "");
+  EXPECT_THAT(again({8}), HasSubstr("8 does not come behind 8; state the largest number first"));
+  EXPECT_THAT(again({4, 5}), HasSubstr("5 does not come behind 4"));
+  EXPECT_THAT(again({0}), HasSubstr("0 does not come behind 8"));
+  EXPECT_THAT(again({4}, kAutoMigration), HasSubstr("auto is one number"));
+  EXPECT_THAT(again({4}, 0), HasSubstr("migrate_below_samples is 0"));
+  EXPECT_THAT(again({9, 8, 7, 6, 5, 4, 3, 2}, 10), HasSubstr("state at most 8"));
   TestProblem draws = four;
   draws.algorithm = "grpo", draws.samples = 4, draws.dynamic_sampling = true;
   EXPECT_THAT(refusal(draws, [](ExecutionPlan*) {}), HasSubstr("drawn again"));

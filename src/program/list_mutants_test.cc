@@ -91,6 +91,13 @@ std::vector<MutantCase> mutant_cases() {
          plan->fusion.train_beside_scoring = 1;
        },
        [](TestProblem* sizes) { sizes->algorithm = "grpo", sizes->samples = 4; }},
+      {"four ranks, a generation that is handed over again", 4,
+       [](ExecutionPlan* plan) {
+         layout(plan, "generate", {0, 1, 2, 3}, 4, 1, 1);
+         layout(plan, "values", {0, 1, 2, 3}, 2, 2, 1);
+         plan->fusion.migrate_below_samples = 8;
+         plan->fusion.migrate_again_below = {4, 2};
+       }},
   };
 }
 

@@ -36,17 +36,17 @@ std::vector<Instruction> fuse_regions(const std::array<std::vector<Instruction>,
   return out;
 }
 
-ExitCondition generation_exit(const Call& call, SamplePart part) {
+ExitCondition generation_exit(const Call& call, bool handed) {
   if (call.carried_steps > 0) return ExitCondition::kEnoughGroups;
-  return part == SamplePart::kEarly ? ExitCondition::kFewLeft : ExitCondition::kDrained;
+  return handed ? ExitCondition::kFewLeft : ExitCondition::kDrained;
 }
 
-std::vector<OpKind> generation_body(SamplePart part) {
-  if (part == SamplePart::kEarly) return {OpKind::kRound, OpKind::kAgree, OpKind::kTally};
+std::vector<OpKind> generation_body(bool handed) {
+  if (handed) return {OpKind::kRound, OpKind::kAgree, OpKind::kTally};
   return {OpKind::kRound, OpKind::kAgree};
 }
 
-std::vector<Instruction> lower(const Call& call, CallId id, SamplePart part) {
+std::vector<Instruction> lower(const Call& call, CallId id, SamplePart part, bool handed) {
   const auto of_part = [&](std::vector<Instruction> body) {
     for (Instruction& each : body) each.part = part;
     return body;
@@ -59,7 +59,7 @@ std::vector<Instruction> lower(const Call& call, CallId id, SamplePart part) {
   };
   switch (call.kind) {
     case CallKind::kGenerate:
-      return region(generation_exit(call, part), generation_body(part));
+      return region(generation_exit(call, handed), generation_body(handed));
     case CallKind::kTrainStep:
       return region(ExitCondition::kMinibatchesDone,
                     {OpKind::kPasses, OpKind::kAgree, OpKind::kUpdate});

@@ -9,12 +9,13 @@
 namespace braid::inline program {
 
 // The instructions that one call becomes on each of its ranks, without what they wait for: of all
-// samples, or of a part of them where a generation is handed over.
-std::vector<Instruction> lower(const Call& call, CallId id, SamplePart part = SamplePart::kAll);
+// samples, or of a part of them; `handed`: after which a generation is handed over.
+std::vector<Instruction> lower(const Call& call, CallId id, SamplePart part = SamplePart::kAll,
+                               bool handed = false);
 
 // When the region of a generation ends, and what it repeats.
-ExitCondition generation_exit(const Call& call, SamplePart part);
-std::vector<OpKind> generation_body(SamplePart part);
+ExitCondition generation_exit(const Call& call, bool handed);
+std::vector<OpKind> generation_body(bool handed);
 
 // Where a kind of instruction stands in a region: those of a lower phase come first, of all of its
 // calls. Updated weights come back to all who hold them before another call's update.

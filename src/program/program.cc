@@ -165,12 +165,18 @@ std::vector<SamplePart> parts_of_call(const Program& program, CallId call) {
   const FusedScoring& fused = program.scoring;
   const EarlyUpdate& early = program.early_update;
   const bool handed = fused.is_on() && (fused.generate == call || contains(fused.scorers, call));
-  int64_t parts = handed ? 2 : 0;
+  int64_t parts = handed ? fused.hand_overs() + 1 : 0;
   if (begins_early(program, call) || scores_beside(program, call)) parts = early.parts;
   if (parts == 0) return {SamplePart::kAll};
   std::vector<SamplePart> out;
   for (int64_t part = 1; part <= parts; ++part) out.push_back(static_cast<SamplePart>(part));
   return out;
+}
+
+bool of_hand_over(const Program& program, CallId call, SamplePart part) {
+  const FusedScoring& fused = program.scoring;
+  const bool handed = fused.is_on() && (fused.generate == call || contains(fused.scorers, call));
+  return handed && part != SamplePart::kAll && static_cast<int64_t>(part) <= fused.hand_overs();
 }
 
 std::string part_name(SamplePart part) {

@@ -12,6 +12,7 @@
 #pragma once
 
 #include <array>
+#include <iterator>
 #include <string>
 #include <vector>
 
@@ -39,9 +40,9 @@ enum class ExitCondition {
 const char* exit_condition_name(ExitCondition condition);
 
 // Which samples of a step an instruction works on. Where a generation is handed over
-// (program/hand_over.h): those that had finished by then, or the others. Where an update begins
-// early (program/early_update.h): those of its first mini-batches, of the next ones, and so on: the
-// numbers behind kLate are its further parts.
+// (program/hand_over.h): those that had finished by then, those that had when it was handed over
+// again, and so on, or the others. Where an update begins early (program/early_update.h): those of
+// its first mini-batches, of the next ones, and so on. The numbers behind kLate are further parts.
 enum class SamplePart : int8_t { kAll, kEarly, kLate };
 std::string part_name(SamplePart part);
 
@@ -103,8 +104,8 @@ struct Exchange {
   CallId consumer = {-1};  // -1: a share
   std::vector<std::string> fields;
   std::vector<DeviceId> members;  // ascending
-  // kEarly: what has finished goes to a scorer before; of scores that go to an early update: a
-  // part.
+  // What has finished at a hand-over goes to a scorer before; of scores that go to an early update:
+  // a part.
   SamplePart part = SamplePart::kAll;
   bool shared() const { return consumer.value < 0; }
   // The call that works on the samples whose fields these are.
@@ -154,7 +155,9 @@ struct FusedScoring {
   int64_t below = 0;            // handed over when at most so many samples are left; 0: none is
   int64_t most = 0;   // samples of a replica that goes on; 0: as many as each had at the begin
   bool cache = true;  // keys and values of a sample move with it
+  std::vector<int64_t> again = {};  // likewise: at which it is handed over again, descending
   bool is_on() const { return below > 0; }
+  int64_t hand_overs() const { return is_on() ? 1 + std::ssize(again) : 0; }
   friend bool operator==(const FusedScoring&, const FusedScoring&) = default;
 };
 
@@ -212,6 +215,15 @@ PlaceInPair place_in_pair(const Program& program, CallId call);
 std::vector<SamplePart> parts_of_call(const Program& program, CallId call);
 inline bool runs_in_parts(const Program& program, CallId call) {
   return parts_of_call(program, call).size() > 1;
+}
+// Whether a part of a call is of one hand-over: a generation ends it there, a scorer has what had
+// finished by then. The number of the part is that of the hand-over.
+bool of_hand_over(const Program& program, CallId call, SamplePart part);
+// The hand-over of such a part, from 0 on.
+inline size_t hand_over_of(SamplePart part) { return static_cast<size_t>(part) - 1; }
+// Whether the replicas of a call begin a part of its samples without each other.
+inline bool begins_apart(const Program& program, CallId call, SamplePart part) {
+  return part == SamplePart::kEarly || of_hand_over(program, call, part);
 }
 
 // Compiles one step of the graph for a single device that holds everything, in the graph's order.

@@ -166,6 +166,7 @@ class StaticText {
     if (!scoring.is_on()) return;
     put("scoring", scoring.generate.value, scoring.below, scoring.most, scoring.cache,
         kRoundsBetweenTallies);
+    for (const int64_t again : scoring.again) put("again", again);
     for (const CallId scorer : scoring.scorers) put("scorer", scorer.value);
   }
 

@@ -97,24 +97,33 @@ std::set<PartOfCall> expected_calls(const Program& program, size_t rank) {
   return out;
 }
 
-// A generation is handed over once on every rank, between its two parts, and scored after it.
+// How often a generation has been handed over where a part of a call stands.
+int64_t handed_before(const Program& program, const Instruction& i) {
+  const auto part = static_cast<int64_t>(i.part);
+  return i.call == program.scoring.generate || !of_hand_over(program, i.call, i.part) ? part - 1
+                                                                                      : part;
+}
+
+// A generation is handed over on every rank as often as the plan says, between its parts, and what
+// had finished is scored after each.
 Status verify_hand_over(const Program& program, const std::vector<Instruction>& list) {
   if (!program.scoring.is_on()) return ok_status();
-  size_t handed = list.size();
+  int64_t handed = 0;
   for (size_t i = 0; i < list.size(); ++i) {
     if (list[i].kind == OpKind::kHandOver) {
-      if (handed < list.size()) return invalid_input("the generation is handed over twice");
       if (list[i].call != program.scoring.generate)
         return invalid_input(cat(place(i, list[i]), ": is of another call than the generation"));
-      handed = i;
+      if (static_cast<int64_t>(list[i].part) != ++handed || handed > program.scoring.hand_overs())
+        return invalid_input(cat(place(i, list[i]), ": the generation is handed over too often"));
     }
-    if (!starts_call(list[i].kind)) continue;
-    const bool generates = list[i].call == program.scoring.generate;
-    const bool before = generates && list[i].part == SamplePart::kEarly;
-    if (list[i].part != SamplePart::kAll && before != (handed == list.size()))
+    if (!starts_call(list[i].kind) || list[i].part == SamplePart::kAll) continue;
+    if (handed_before(program, list[i]) != handed)
       return invalid_input(cat(place(i, list[i]), ": stands on the wrong side of the hand-over"));
   }
-  return handed < list.size() ? ok_status() : invalid_input("the generation is not handed over");
+  return handed == program.scoring.hand_overs()
+             ? ok_status()
+             : invalid_input(cat("the generation is handed over ", handed, " times, not ",
+                                 program.scoring.hand_overs()));
 }
 
 // Whether an instruction that is repeated would not do the same again.

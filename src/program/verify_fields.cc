@@ -108,7 +108,7 @@ class FieldWalk {
         return status.at(
             cat("rank ", self_, ", instruction ", i, " (", op_kind_name(list_[i].kind), ")"));
       const Instruction& done = list_[i];
-      if (done.kind == OpKind::kHandOver) handed_ = true;
+      if (done.kind == OpKind::kHandOver) ++handed_;
       if (done.kind == OpKind::kCall || done.kind == OpKind::kRegionEnd) note_end(done);
       if (done.kind == OpKind::kShare)
         shared_[program_.exchanges[done.detail].producer.value] = true;
@@ -132,8 +132,10 @@ class FieldWalk {
 
   Status give(const Exchange& exchange) const {
     const CallId from = exchange.producer;
-    const bool handed = exchange.part == SamplePart::kEarly && from == program_.scoring.generate;
-    const bool made = handed ? handed_ : ended_.count({from.value, exchange.part}) > 0;
+    const bool handed =
+        of_hand_over(program_, from, exchange.part) && from == program_.scoring.generate;
+    const bool made = handed ? static_cast<int64_t>(exchange.part) <= handed_
+                             : ended_.count({from.value, exchange.part}) > 0;
     // An earlier step has made it.
     if (!exchange.shared() && of_other_steps(program_.graph, from, exchange.consumer))
       return ok_status();
@@ -150,8 +152,9 @@ class FieldWalk {
           !waits_for_exchange(at, producer))
         return invalid_input(cat("reads ", fields.front(), " without waiting for its exchange"));
       // Of what has finished all ranks are told when the generation is handed over.
-      const bool told =
-          list_[at].part == SamplePart::kEarly && handed_ && producer == program_.scoring.generate;
+      const bool told = producer == program_.scoring.generate &&
+                        of_hand_over(program_, reader, list_[at].part) &&
+                        static_cast<int64_t>(list_[at].part) <= handed_;
       if (shares_with(producer, reader) && !shared_[p] && !told)
         return invalid_input(cat("reads what ", name(producer), " shares before that is shared"));
     }
@@ -193,7 +196,7 @@ class FieldWalk {
   const std::vector<Instruction>& list_;
   std::set<std::pair<int32_t, SamplePart>> ended_;  // parts of calls, and calls
   std::vector<bool> shared_;                        // by call
-  bool handed_ = false;
+  int64_t handed_ = 0;                              // how often the generation was handed over
 };
 
 }  // namespace

@@ -14,7 +14,8 @@ namespace {
 // What a call's region consists of. Reductions and gathers where copies of weights take part; not
 // in a program of one rank.
 std::vector<OpKind> parts_of(const Program& program, CallId id, SamplePart part) {
-  if (program.graph.calls[id.value].kind == CallKind::kGenerate) return generation_body(part);
+  if (program.graph.calls[id.value].kind == CallKind::kGenerate)
+    return generation_body(of_hand_over(program, id, part));
   std::vector<OpKind> out = {OpKind::kPasses, OpKind::kAgree, OpKind::kUpdate};
   if (program.calls.empty() || !sums_copies(program.calls[id.value].strategy)) return out;
   const int zero = program.calls[id.value].strategy.zero_stage;
@@ -61,8 +62,9 @@ class RegionWalk {
 
   Status verify_exit(const Instruction& i) const {
     const Call& call = program_.graph.calls[i.call.value];
-    const ExitCondition right = call.kind == CallKind::kTrainStep ? ExitCondition::kMinibatchesDone
-                                                                  : generation_exit(call, i.part);
+    const ExitCondition right = call.kind == CallKind::kTrainStep
+                                    ? ExitCondition::kMinibatchesDone
+                                    : generation_exit(call, of_hand_over(program_, i.call, i.part));
     if (i.exit == right && i.detail < 0) return ok_status();
     return invalid_input(cat("is not until ", exit_condition_name(right)));
   }

@@ -79,14 +79,23 @@ class WaitWalk {
 
   Status start_call(const Instruction& i) const {
     const bool generates = i.call == program_.scoring.generate;
-    if (i.part == (generates ? SamplePart::kLate : SamplePart::kEarly))
+    // What is left is generated, and what had finished scored, when that is known.
+    if (generates ? i.part != SamplePart::kEarly : of_hand_over(program_, i.call, i.part))
       BRAID_TRY(needs(i, handed_, "which says what has finished"));
     for (const CallId before : waits_.reads[i.call.value])
-      if (ends_[before.value] < 0 && runs_here(before))
+      if (ends_[before.value] < 0 && runs_here(before) && !goes_on_after(i, before))
         return invalid_input(cat("stands before ", call(before).name, ", which it waits for"));
     for (const CallId before : waits_.all[i.call.value])
-      BRAID_TRY(needs_call(i, before, "which it reads or which settles its samples"));
+      BRAID_TRY(goes_on_after(i, before)
+                    ? needs(i, begun_, "with which a part of the generation ends")
+                    : needs_call(i, before, "which it reads or which settles its samples"));
     return ok_status();
+  }
+
+  // Whether a generation that a part of a call reads of may go on behind that part.
+  bool goes_on_after(const Instruction& i, CallId before) const {
+    return before == program_.scoring.generate && i.call != before &&
+           of_hand_over(program_, i.call, i.part);
   }
 
   bool runs_here(CallId id) const {
@@ -148,7 +157,7 @@ class WaitWalk {
     if (i.kind == OpKind::kShare) shares_[program_.exchanges[i.detail].producer.value] = at;
     const bool repeats = i.kind == OpKind::kRepeat;  // what it repeats uses memory until then
     if (i.kind != OpKind::kCall && i.kind != OpKind::kRegionEnd && !repeats) return;
-    if (i.part == SamplePart::kEarly && i.kind == OpKind::kRegionEnd) begun_ = at;
+    if (i.call == program_.scoring.generate && i.kind == OpKind::kRegionEnd) begun_ = at;
     if (i.part != SamplePart::kAll) part_ends_[{i.call.value, i.part}] = at;
     if (i.part == parts_of_call(program_, i.call).back()) ends_[i.call.value] = at;
     if (repeats) used_before_ = used_ = at;
@@ -167,8 +176,8 @@ class WaitWalk {
   std::vector<int32_t> ends_, shares_;                           // by call: the instruction, or -1
   std::map<std::pair<int32_t, SamplePart>, int32_t> part_ends_;  // those of its parts
   std::map<int32_t, int32_t> offloaded_;                         // by state: the last
-  int32_t begun_ = -1;                    // the end of a generation's early part
-  int32_t handed_ = -1;                   // where it is handed over
+  int32_t begun_ = -1;                    // the last end of a part of such a generation
+  int32_t handed_ = -1;                   // where it was last handed over
   int32_t used_ = -1, used_before_ = -1;  // ends of the last two calls with a model
 };
 

@@ -187,7 +187,7 @@ std::vector<SampleRows> CallRows::requests(CallId generate) const {
 std::vector<SampleRows> CallRows::owned(CallId call, int64_t step, SamplePart part) {
   const Call& entry = program_.graph.calls[call.value];
   if (entry.kind == CallKind::kGenerate)
-    return in_parts(call) ? generated_rows(*parts_.handed, part) : requests(call);
+    return in_parts(call) ? generated_rows(parts_.handed, part) : requests(call);
   return uses_model(entry) ? partition(call, step, part).owned : std::vector<SampleRows>();
 }
 

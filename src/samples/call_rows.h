@@ -40,12 +40,13 @@ class CallRows : public RowsByRank {
   const std::vector<int64_t>& predicted() const { return predicted_; }
   // What each replica of a generation is given.
   std::vector<SampleRows> requests(CallId generate) const;
-  // The generation of the step is handed over: its rows and those of its scorers come in parts.
+  // The generation of the step is handed over, perhaps again: its rows and those of its scorers
+  // come in parts.
   void hand_over(HandOver handed) {
-    parts_.handed = std::move(handed);
+    parts_.handed.push_back(std::move(handed));
     computed_.clear();
   }
-  const std::optional<HandOver>& handed() const { return parts_.handed; }
+  const std::vector<HandOver>& handed() const { return parts_.handed; }
 
   // The partition of an infer, reward or train call in step `step`. Of a call that runs in parts
   // all samples are what its ranks own alone, but of an update. REQUIRES: lengths of the part are
@@ -114,7 +115,8 @@ class CallRows : public RowsByRank {
   // Chooses, where an update begins early, the rows that are scored in each part.
   void choose_parts(int64_t step);
   bool in_parts(CallId call) const {
-    return scores_beside(program_, call) || (parts_.handed && runs_in_parts(program_, call));
+    return scores_beside(program_, call) ||
+           (!parts_.handed.empty() && runs_in_parts(program_, call));
   }
   bool placed() const { return !program_.calls.empty(); }
   const CallPlacement& placement(CallId call) const {

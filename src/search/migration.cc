@@ -40,6 +40,7 @@ class MigrationSearch {
 
   Status prepare(ExecutionPlan plan) {
     plan.fusion.migrate_below_samples = 1;
+    plan.fusion.migrate_again_below.clear();
     BRAID_ASSIGN(handed_, compile(plan, problem_));
     plan.fusion.migrate_below_samples = plan.fusion.migrate_to_samples = 0;
     plan.fusion.migrate_cache = true;
@@ -245,6 +246,7 @@ Result<MigrationProposal> propose_migration(const ExecutionPlan& plan,
   const MigrationPoint handed = search.fastest(tried);
   MigrationProposal out{plan, search.apart(), search.samples(), asked, search.curve(tried), {}};
   out.tried.migrate_to_samples = tried.first, out.tried.migrate_cache = tried.second;
+  out.tried.migrate_again_below.clear(), out.plan.fusion.migrate_again_below.clear();
   out.plan.fusion.migrate_below_samples = out.plan.fusion.migrate_to_samples = 0;
   out.plan.fusion.migrate_cache = true;
   if (!is_worth_it(handed, search.apart())) {

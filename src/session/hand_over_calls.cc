@@ -16,10 +16,21 @@ namespace braid::inline session {
 namespace {
 
 // Between those of fields, passes and weights.
-constexpr int32_t kTokensChannel = 3, kCacheChannel = 4;
+constexpr int32_t kTokensChannel = 3, kCacheChannel = 4, kCountChannel = 5, kProgressChannel = 6;
 
 TransferCounts all_reduce_of(const Communicator& group, int64_t bytes) {
   return {{{Transfer::kAllReduce, group.name(), -1, -1, bytes}, 1}};
+}
+
+// How far a sample is in one number: new tokens and 1, less than 0 of one that has not finished.
+int64_t told_of(const SampleProgress& sample) {
+  return sample.finished ? sample.produced + 1 : -sample.produced - 1;
+}
+
+Status wait_for_all(std::vector<std::pair<at::Tensor, Pending>>& transfers) {
+  for (auto& [tensor, pending] : transfers) BRAID_TRY(pending.wait());
+  transfers.clear();
+  return ok_status();
 }
 
 // A sample's numbers in one message: tokens in the cache, its new tokens, and the bits of their
@@ -49,44 +60,119 @@ void HandOverCalls::begin_step() {
   abandon();
   rounds_ = 0;
   few_left_ = false;
+  progress_.clear();
 }
 
 void HandOverCalls::abandon() {
-  counting_.reset();
-  count_.reset();
+  counts_.clear();
+  counting_.clear();
   sending_.clear();
+  telling_.clear();
+}
+
+Status HandOverCalls::end_step() { return wait_for_all(telling_); }
+
+const HandOver* HandOverCalls::last() const {
+  const std::vector<HandOver>& handed = step_.rows.handed();
+  return handed.empty() ? nullptr : &handed.back();
+}
+
+int64_t HandOverCalls::next_below() const {
+  const size_t handed = step_.rows.handed().size();
+  return handed == 0 ? below_ : step_.program.scoring.again[handed - 1];
 }
 
 Status HandOverCalls::tally(CallId call) {
-  if (++rounds_ % kRoundsBetweenTallies != 0) return ok_status();
-  if (counting_) {
-    BRAID_TRY(counting_->wait());
-    counting_.reset();
-    few_left_ = count_.item<int64_t>() <= below_;
+  // Of a replica that does not go on nobody waits for a count.
+  if (few_left_ || ++rounds_ % kRoundsBetweenTallies != 0) return ok_status();
+  if (!counts_.empty()) {
+    BRAID_ASSIGN(const int64_t left, counted());
+    few_left_ = left <= next_below();
     if (few_left_) return ok_status();
   }
+  return begin_count(call);
+}
+
+Result<int64_t> HandOverCalls::counted() {
+  int64_t out = 0;
+  for (auto& [count, pending] : counts_) {
+    BRAID_TRY(pending.wait());
+    out += count.item<int64_t>();
+  }
+  counts_.clear();
+  BRAID_TRY(wait_for_all(counting_));
+  return out;
+}
+
+Status HandOverCalls::begin_count(CallId call) {
+  if (last() != nullptr) return begin_count_among(call, ranks_going_on(placement(call), *last()));
   const bool counts = step_.rows.leads_replica(call, step_.rank());
-  count_ = at::tensor({counts ? generation_.left(step_.store) : int64_t{0}}, at::kLong);
+  const at::Tensor count =
+      at::tensor({counts ? generation_.left(step_.store) : int64_t{0}}, at::kLong);
   Communicator& group = *step_.models.groups(call).call;
   return audited(
       "a count of samples left", [&] { return all_reduce_of(group, kTallyBytes); },
       [&] {
-        counting_ = group.all_reduce(count_, Reduce::kSum, "samples left");
+        counts_.emplace_back(count, group.all_reduce(count, Reduce::kSum, "samples left"));
         return ok_status();
       });
 }
 
-// Each sample is told by the rank that leads its replica: new tokens and 1, less than 0 of one that
-// has not finished.
-Result<std::vector<SampleProgress>> HandOverCalls::share_progress(CallId call) {
+// Each replica's own, for all ranks of the others.
+Status HandOverCalls::begin_count_among(CallId call, const std::vector<DeviceId>& ranks) {
+  TransferAudit audit = TransferAudit::begin();
+  {
+    const TransferAudit::Counting counting(audit);
+    for (size_t replica = 0; replica < last()->goes_on.size(); ++replica) {
+      if (!last()->goes_on[replica]) continue;
+      const DeviceId speaker = speaker_of(placement(call), static_cast<int32_t>(replica));
+      const at::Tensor count = at::empty({1}, at::kLong);
+      if (speaker != self()) {
+        counts_.emplace_back(count, receive(count, speaker, kCountChannel, audit));
+        continue;
+      }
+      count.fill_(generation_.left(step_.store));
+      counts_.emplace_back(count, Pending());
+      for (const DeviceId rank : ranks)
+        if (rank != self()) send(count, rank, kCountChannel, audit, counting_);
+    }
+  }
+  audit.settle("a count of samples left");
+  return ok_status();
+}
+
+void HandOverCalls::send(const at::Tensor& numbers, DeviceId to, int32_t channel,
+                         TransferAudit& audit, Sending& sending) {
+  Communicator& everyone = *step_.exchange.everyone();
+  const int64_t bytes = progress_bytes(numbers.numel());
+  audit.expect({Transfer::kSend, everyone.name(), to.value, channel, bytes});
+  sending.emplace_back(numbers, everyone.send(numbers, to.value, channel, "samples left"));
+}
+
+Pending HandOverCalls::receive(const at::Tensor& numbers, DeviceId from, int32_t channel,
+                               TransferAudit& audit) {
+  Communicator& everyone = *step_.exchange.everyone();
+  const int64_t bytes = progress_bytes(numbers.numel());
+  audit.expect({Transfer::kReceive, everyone.name(), from.value, channel, bytes});
+  return everyone.receive(numbers, from.value, channel, "samples left");
+}
+
+void HandOverCalls::note_progress(const SampleRows& rows, const at::Tensor& told) {
+  const auto* const numbers = told.const_data_ptr<int64_t>();
+  for (size_t i = 0; i < rows.size(); ++i) {
+    progress_[rows[i]].produced = std::abs(numbers[i]) - 1;
+    progress_[rows[i]].finished = numbers[i] > 0;
+  }
+}
+
+// Each sample is told by the rank that leads its replica.
+Status HandOverCalls::share_progress(CallId call) {
   const SampleStore& store = step_.store;
   const at::Tensor told = at::zeros({static_cast<int64_t>(store.size())}, at::kLong);
   auto* const numbers = told.mutable_data_ptr<int64_t>();
   if (step_.takes_part(call) && step_.rows.leads_replica(call, step_.rank()))
-    for (const size_t row : step_.rows.mine(call, step_.position.step, step_.rank())) {
-      const SampleProgress own = generation_.progress(store, row);
-      numbers[row] = own.finished ? own.produced + 1 : -own.produced - 1;
-    }
+    for (const size_t row : step_.rows.mine(call, step_.position.step, step_.rank()))
+      numbers[row] = told_of(generation_.progress(store, row));
   Communicator& everyone = *step_.exchange.everyone();
   BRAID_TRY(audited(
       "what is handed over",
@@ -94,60 +180,103 @@ Result<std::vector<SampleProgress>> HandOverCalls::share_progress(CallId call) {
       [&] { return everyone.all_reduce(told, Reduce::kSum, "finished samples").wait(); }));
   const std::vector<int64_t> prompts = store.prompt_lens();
   const std::vector<int64_t>& predicted = step_.rows.predicted();
-  std::vector<SampleProgress> out;
-  for (size_t row = 0; row < store.size(); ++row)
-    out.push_back({prompts[row], std::abs(numbers[row]) - 1, numbers[row] > 0,
-                   predicted.empty() ? 0 : predicted[row]});
-  return out;
+  SampleRows all;
+  for (size_t row = 0; row < store.size(); ++row) {
+    progress_.push_back({prompts[row], 0, false, predicted.empty() ? 0 : predicted[row]});
+    all.push_back(static_cast<int32_t>(row));
+  }
+  note_progress(all, told);
+  return ok_status();
+}
+
+// Those that are left are told by the replicas that went on, to all ranks: who scores hears of it
+// when it comes to it, and nobody waits for that.
+Status HandOverCalls::tell_progress(CallId call) {
+  TransferAudit audit = TransferAudit::begin();
+  {
+    const TransferAudit::Counting counting(audit);
+    std::vector<at::Tensor> told;
+    std::vector<Pending> hearing;
+    for (size_t replica = 0; replica < last()->left.size(); ++replica) {
+      const SampleRows& rows = last()->left[replica];
+      told.push_back(at::empty({std::ssize(rows)}, at::kLong));
+      if (rows.empty()) continue;
+      const DeviceId speaker = speaker_of(placement(call), static_cast<int32_t>(replica));
+      if (speaker != self()) {
+        hearing.push_back(receive(told.back(), speaker, kProgressChannel, audit));
+        continue;
+      }
+      auto* const numbers = told.back().mutable_data_ptr<int64_t>();
+      for (size_t i = 0; i < rows.size(); ++i)
+        numbers[i] = told_of(generation_.progress(step_.store, rows[i]));
+      for (DeviceId rank{0}; rank.value < step_.exchange.ranks(); ++rank.value)
+        if (rank != self()) send(told.back(), rank, kProgressChannel, audit, telling_);
+    }
+    for (Pending& pending : hearing) BRAID_TRY(pending.wait());
+    for (size_t replica = 0; replica < told.size(); ++replica)
+      note_progress(last()->left[replica], told[replica]);
+  }
+  audit.settle("what is handed over");
+  return ok_status();
 }
 
 Status HandOverCalls::hand_over(CallId id) {
   const WorkSection section;
-  const Call& call = step_.call(id);
-  const Strategy& strategy = step_.program.calls[id.value].strategy;
-  BRAID_ASSIGN(const std::vector<SampleProgress> progress, share_progress(id));
+  const HandOver* const before = last();
+  BRAID_TRY(before == nullptr ? share_progress(id) : tell_progress(id));
   const RolloutConfig& rollout = step_.config.rollout;
-  const auto samples = static_cast<int64_t>(step_.store.size());
   const ReplicaLimits limits =
       going_on({rollout.max_concurrent, rollout.kv_budget_tokens, rollout.max_response_length},
-               samples, strategy.dp, step_.program.scoring.most);
-  const HandOver handed = braid::hand_over(progress, step_.rows.requests(id), limits);
-  std::vector<int64_t> lens(progress.size(), 0);
-  for (const int32_t row : handed.early) lens[row] = progress[row].produced;
-  step_.store.set_lens_of(call, std::move(lens));
+               std::ssize(progress_), placement(id).strategy.dp, step_.program.scoring.most);
+  const HandOver handed = before == nullptr
+                              ? braid::hand_over(progress_, step_.rows.requests(id), limits)
+                              : braid::hand_over(progress_, before->left, limits, before->goes_on);
+  std::vector<int64_t> lens;
+  for (const SampleProgress& sample : progress_)
+    lens.push_back(sample.finished ? sample.produced : 0);
+  step_.store.set_lens_of(step_.call(id), std::move(lens));
   step_.rows.hand_over(handed);
-  if (step_.rank() == 0) {
-    step_.record.metrics["rollout/handed_over"].add(static_cast<double>(handed.late.size()));
-    step_.record.metrics["rollout/migrated"].add(static_cast<double>(handed.moves.size()));
-  }
+  note_metrics(handed);
+  rounds_ = 0;
   if (!step_.takes_part(id)) return ok_status();
-  BRAID_TRY(generation_.write(
-      step_.store, step_.rows.mine(id, step_.position.step, step_.rank(), SamplePart::kEarly)));
-  return migrate(id, handed, progress);
+  few_left_ = !handed.goes_on[step_.rows.dp_rank(id, step_.rank())];
+  const auto part = static_cast<SamplePart>(step_.rows.handed().size());
+  BRAID_TRY(
+      generation_.write(step_.store, step_.rows.mine(id, step_.position.step, step_.rank(), part)));
+  return migrate(id, handed);
 }
 
-Status HandOverCalls::migrate(CallId call, const HandOver& handed,
-                              const std::vector<SampleProgress>& progress) {
-  const CallPlacement& where = step_.program.calls[call.value];
+// The first hand-over of a step has names of its own.
+void HandOverCalls::note_metrics(const HandOver& handed) const {
+  if (step_.rank() != 0) return;
+  const size_t number = step_.rows.handed().size();
+  const std::string of = number > 1 ? cat("_", number) : std::string();
+  const auto note = [&](const char* name, size_t count) {
+    step_.record.metrics[cat("rollout/", name, of)].add(static_cast<double>(count));
+  };
+  note("handed_over", handed.late.size());
+  note("migrated", handed.moves.size());
+}
+
+Status HandOverCalls::migrate(CallId call, const HandOver& handed) {
+  const CallPlacement& where = placement(call);
   const int own = step_.rows.dp_rank(call, step_.rank());
-  const DeviceId self{static_cast<int32_t>(step_.rank())};
   TransferAudit audit = TransferAudit::begin();
   {
     const TransferAudit::Counting counting(audit);
     Rows taken;
     for (const SampleMove& move : handed.moves) {
-      const int64_t produced = progress[move.row].produced;
+      const int64_t produced = progress_[move.row].produced;
       if (move.from == own)
-        BRAID_TRY(give(move.row, produced, counterpart(where, self, move.to), audit));
+        BRAID_TRY(give(move.row, produced, counterpart(where, self(), move.to), audit));
       if (move.to == own) taken.push_back(move.row);
     }
     BRAID_TRY(step_.reader.read(taken, step_.store).at("data.train"));
     for (const SampleMove& move : handed.moves)
       if (move.to == own)
-        BRAID_TRY(take(move.row, progress[move.row].produced, counterpart(where, self, move.from),
-                       audit));
-    for (auto& [tensor, pending] : sending_) BRAID_TRY(pending.wait());
-    sending_.clear();
+        BRAID_TRY(take(move.row, progress_[move.row].produced,
+                       counterpart(where, self(), move.from), audit));
+    BRAID_TRY(wait_for_all(sending_));
   }
   audit.settle("samples of a generation that is handed over");
   return ok_status();
@@ -173,15 +302,15 @@ Status HandOverCalls::give(size_t row, int64_t produced, DeviceId to, TransferAu
   if (!step_.program.scoring.cache) left.kv.clear();
   const int64_t cached = left.kv.empty() ? 0 : left.kv.front().keys.size(0);
   expect(Transfer::kSend, to, produced, cached, audit);
-  const auto send = [&](const at::Tensor& tensor, int32_t channel, const char* name) {
+  const auto begin = [&](const at::Tensor& tensor, int32_t channel, const char* name) {
     sending_.emplace_back(tensor, everyone.send(tensor, to.value, channel, name));
   };
-  send(packed(left.progress, cached), kTokensChannel, "tokens of a sample");
+  begin(packed(left.progress, cached), kTokensChannel, "tokens of a sample");
   if (cached == 0) return ok_status();
   std::vector<at::Tensor> parts;
   for (const KvLayer& layer : left.kv)
     for (const at::Tensor& tensor : {layer.keys, layer.values}) parts.push_back(tensor.flatten());
-  send(at::cat(parts), kCacheChannel, "cache of a sample");
+  begin(at::cat(parts), kCacheChannel, "cache of a sample");
   return ok_status();
 }
 

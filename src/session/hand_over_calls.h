@@ -1,11 +1,13 @@
 // Hands a generation over when few of its samples are left (program/hand_over.h): counts them over
 // its replicas, tells all ranks what has finished, and moves the others to the replicas that go on.
-// Not thread-safe.
+// From the first hand-over of a step on the ranks of those count and decide alone, by messages: the
+// others score meanwhile, and hear what was decided when they come to it. Not thread-safe.
 #pragma once
 
 #include <ATen/core/Tensor.h>
 
-#include <optional>
+#include <utility>
+#include <vector>
 
 #include "comm/communicator.h"
 #include "comm/transfer_audit.h"
@@ -20,25 +22,45 @@ class HandOverCalls {
   HandOverCalls(const StepContext& step, Generation& generation)
       : step_(step), generation_(generation), below_(step.program.scoring.below) {}
 
-  // A generation is handed over when at most so many samples are left: alike on all ranks. What is
-  // computed does not depend on it.
+  // A generation is first handed over when at most so many samples are left: alike on all ranks.
+  // What is computed does not depend on it.
   int64_t below() const { return below_; }
   void set_below(int64_t samples) { below_ = samples; }
   void begin_step();
   // After a round, on all ranks of the generation: begins a count of what is left, and reads the
   // last one, every few rounds.
   Status tally(CallId call);
-  // Whether the last count was low enough: alike on all ranks of the generation.
+  // Whether the last count was low enough: alike on all ranks that generate.
   bool few_left() const { return few_left_; }
   // On all ranks of the job: what has finished is in the store of who has generated it, its lengths
   // everywhere, and what has not is where it goes on. kDeadline, kUnavailable: a message failed.
   Status hand_over(CallId call);
+  // Waits until all ranks have heard what was decided in the step.
+  Status end_step();
   // Leaves what is on its way: after a failure.
   void abandon();
 
  private:
-  Result<std::vector<SampleProgress>> share_progress(CallId call);
-  Status migrate(CallId call, const HandOver& handed, const std::vector<SampleProgress>& progress);
+  using Sending = std::vector<std::pair<at::Tensor, Pending>>;
+
+  const CallPlacement& placement(CallId call) const { return step_.program.calls[call.value]; }
+  DeviceId self() const { return DeviceId{static_cast<int32_t>(step_.rank())}; }
+  // What it said at the last hand-over; null before the first.
+  const HandOver* last() const;
+  int64_t next_below() const;
+  // What a count finds, where it has ended.
+  Result<int64_t> counted();
+  Status begin_count(CallId call);
+  Status begin_count_among(CallId call, const std::vector<DeviceId>& ranks);
+  Status share_progress(CallId call);
+  Status tell_progress(CallId call);
+  void note_progress(const SampleRows& rows, const at::Tensor& told);
+  // Begins a message of numbers, which is listed.
+  void send(const at::Tensor& numbers, DeviceId to, int32_t channel, TransferAudit& audit,
+            Sending& sending);
+  Pending receive(const at::Tensor& numbers, DeviceId from, int32_t channel, TransferAudit& audit);
+  void note_metrics(const HandOver& handed) const;
+  Status migrate(CallId call, const HandOver& handed);
   // A sample that has got so many new tokens, with what is listed for it.
   Status give(size_t row, int64_t produced, DeviceId to, TransferAudit& audit);
   Status take(size_t row, int64_t produced, DeviceId from, TransferAudit& audit);
@@ -48,11 +70,13 @@ class HandOverCalls {
   const StepContext& step_;
   Generation& generation_;
   int64_t below_;
-  int64_t rounds_ = 0;
-  at::Tensor count_;  // on its way
-  std::optional<Pending> counting_;
+  int64_t rounds_ = 0;  // since the generation began, or was handed over
+  Sending counts_;      // on their way: the sum, or those of replicas
+  Sending counting_;    // and what this rank says to others of its own
   bool few_left_ = false;
-  std::vector<std::pair<at::Tensor, Pending>> sending_;
+  std::vector<SampleProgress> progress_;  // by row, as far as all ranks know
+  Sending sending_;                       // of samples that move
+  Sending telling_;                       // what others may hear later
 };
 
 }  // namespace braid::inline session

@@ -54,7 +54,7 @@ Result<InferredRows> InferCalls::run_in_step(const Call& call, const SampleStore
   SampleLedger& ledger = step_.record.ledger;
   ledger.expect(call.name, rows_in(step_.rows.partition(id, step_.position.step, part)));
   // Ranks that still generate have none of what has finished.
-  if (part == SamplePart::kEarly &&
+  if (begins_apart(step_.program, id, part) &&
       step_.rows.mine(id, step_.position.step, step_.rank(), part).empty())
     return InferredRows();
   BRAID_ASSIGN(InferredRows done, run({call, store, step_.rows, step_.work, step_.position.step,

@@ -72,6 +72,7 @@ Status Session::run_turn(const Turn& turn, const CallSeconds& timer,
   BRAID_TRY(
       run_list(program_, rank(), *this, timer, noted, reach_.open() ? reach_.open()->next : 0));
   BRAID_TRY(models_->end_moves());
+  BRAID_TRY(calls_.hand_over.end_step());
   if (calls_.ahead) BRAID_TRY(calls_.ahead->exchange().end_step());
   return exchange_.end_step();
 }

@@ -168,23 +168,24 @@ void StepSimulation::add_exchange(DeviceId rank, int32_t index) {
   ends_[rank.value][index] = event.task;
 }
 
-// All ranks come to the hand-over and go on; samples that move are on their way from there, and the
-// replicas that take them wait.
+// Ranks come to the hand-over and go on when all know what was handed over; samples that move are
+// on their way from there, and the replicas that take them wait.
 void StepSimulation::add_hand_over(DeviceId rank, int32_t index) {
-  if (handed_ < 0) handed_ = tasks_.add(prices_.hand_over_s());
+  const size_t at = hand_over_of(instruction(rank, index).part);
+  while (handed_.size() <= at) handed_.push_back(tasks_.add(prices_.hand_over_s(handed_.size())));
   const CallId id = program_.scoring.generate;
   const CallPlacement& where = program_.calls[id.value];
   const TaskId end = ends_[rank.value][index] = tasks_.add(0);
-  tasks_.wait(end, handed_);
+  tasks_.wait(end, handed_[at]);
   const int own = position_in(where, rank).dp_rank;
-  const std::vector<SampleMove>& moves = prices_.handed()->handed.moves;
+  const std::vector<SampleMove>& moves = prices_.hand_overs()[at].handed.moves;
   for (size_t i = 0; own >= 0 && i < moves.size(); ++i) {
     if (moves[i].to != own) continue;
-    for (const double bytes : prices_.moved_messages(i)) {
+    for (const double bytes : prices_.moved_messages(at, i)) {
       MessageEvent event;
       event.kind = EventKind::kExchange, event.call = id, event.instruction = index;
       const TaskId message = link_task(counterpart(where, rank, moves[i].from), rank, bytes, event);
-      tasks_.wait(message, handed_);
+      tasks_.wait(message, handed_[at]);
       tasks_.wait(end, message);
     }
   }

@@ -354,7 +354,7 @@ void StepSimulation::finish_minibatch(std::vector<StageRun>* runs,
 // Replicas with equal work and caches take the same rounds, so those are run once.
 void StepSimulation::expand_generate(CallId id, SamplePart part) {
   const CallPlacement& call = program_.calls[id.value];
-  if (part != SamplePart::kLate) rounds_[id.value] = 0;
+  if (part == SamplePart::kAll || part == SamplePart::kEarly) rounds_[id.value] = 0;
   ReplicaRounds run;
   for (int dp_rank = 0; dp_rank < call.strategy.dp; ++dp_rank) {
     ReplicaRequests work = prices_.replica_requests(id, dp_rank, part);

@@ -20,15 +20,21 @@ std::vector<int64_t> counts_of(const ReplicaWork& replica) {
   return out;
 }
 
-}  // namespace
+// What a step's hand-overs have in common.
+struct Step {
+  const FusedScoring& scoring;
+  ReplicaLimits limits;
+  size_t samples = 0;
+};
 
-PricedHandOver hand_over_of(const std::vector<ReplicaWork>& replicas, const FusedScoring& scoring) {
+// The next hand-over, at so many samples left, of the replicas that are `among` those that went on.
+PricedHandOver next_of(const std::vector<ReplicaWork>& replicas, const Step& step, int64_t below,
+                       const std::vector<bool>& among) {
   std::vector<std::vector<int64_t>> counts;
-  size_t longest = 0, samples = 0;
+  size_t longest = 0;
   for (const ReplicaWork& replica : replicas) {
     counts.push_back(counts_of(replica));
     longest = std::max(longest, counts.back().size());
-    samples += replica.rows.size();
   }
   const auto left_at = [&](size_t tally) {
     int64_t sum = 0;
@@ -37,13 +43,12 @@ PricedHandOver hand_over_of(const std::vector<ReplicaWork>& replicas, const Fuse
     return sum;
   };
   size_t tally = 0;
-  while (tally < longest && left_at(tally) > scoring.below) ++tally;
+  while (tally < longest && left_at(tally) > below) ++tally;
   const auto most = static_cast<int64_t>(tally + 2) * kRoundsBetweenTallies;
   PricedHandOver out;
-  std::vector<SampleProgress> progress(samples);
+  std::vector<SampleProgress> progress(step.samples);
   std::vector<SampleRows> owned;
-  std::vector<BatchRequest> at(samples);
-  ReplicaLimits engine;
+  std::vector<BatchRequest> at(step.samples);
   for (const ReplicaWork& replica : replicas) {
     int64_t rounds = 0;
     const std::vector<BatchRequest> reached =
@@ -57,19 +62,38 @@ PricedHandOver hand_over_of(const std::vector<ReplicaWork>& replicas, const Fuse
       progress[replica.rows[i]] = {request.prompt, request.produced,
                                    request.produced >= request.response, request.predicted};
     }
-    engine = {replica.options.max_concurrent, replica.options.kv_budget_tokens,
-              replica.options.most_response};
   }
-  out.handed = hand_over(
-      progress, owned,
-      going_on(engine, static_cast<int64_t>(samples), std::ssize(replicas), scoring.most));
+  out.handed = hand_over(progress, owned, step.limits, among);
   for (const SampleMove& move : out.handed.moves)
-    if (!scoring.cache) at[move.row].cached = 0;
+    if (!step.scoring.cache) at[move.row].cached = 0;
   out.left.resize(replicas.size());
   for (size_t replica = 0; replica < replicas.size(); ++replica)
     for (const int32_t row : out.handed.left[replica]) out.left[replica].push_back(at[row]);
   for (const SampleMove& move : out.handed.moves)
     out.moved.push_back({at[move.row].produced, at[move.row].cached});
+  return out;
+}
+
+}  // namespace
+
+std::vector<PricedHandOver> hand_overs_of(std::vector<ReplicaWork> replicas,
+                                          const FusedScoring& scoring, const RoomFor& room) {
+  Step step{scoring, {}, 0};
+  for (const ReplicaWork& replica : replicas) step.samples += replica.rows.size();
+  const BatchOptions& engine = replicas.back().options;
+  step.limits = going_on({engine.max_concurrent, engine.kv_budget_tokens, engine.most_response},
+                         static_cast<int64_t>(step.samples), std::ssize(replicas), scoring.most);
+  std::vector<PricedHandOver> out = {next_of(replicas, step, scoring.below, {})};
+  for (const int64_t below : scoring.again) {
+    for (size_t i = 0; i < replicas.size(); ++i) {
+      replicas[i].rows = out.back().handed.left[i];
+      replicas[i].requests = out.back().left[i];
+      if (room)
+        replicas[i].options.kv_budget_tokens = room(static_cast<int>(i), replicas[i].requests);
+    }
+    const std::vector<bool> among = out.back().handed.goes_on;
+    out.push_back(next_of(replicas, step, below, among));
+  }
   return out;
 }
 

@@ -2,6 +2,7 @@
 // then goes on where. Pure; thread-safe.
 #pragma once
 
+#include <functional>
 #include <vector>
 
 #include "program/hand_over.h"
@@ -23,13 +24,18 @@ struct MovedSample {
 
 struct PricedHandOver {
   HandOver handed;
-  std::vector<int64_t> rounds;                  // by replica: made until then
+  std::vector<int64_t> rounds;                  // by replica: made since the one before
   std::vector<std::vector<BatchRequest>> left;  // by replica: what it goes on with
   std::vector<MovedSample> moved;               // by move
 };
 
-// Counts every kRoundsBetweenTallies rounds what is left; of the first count that is at most what
-// `scoring` says the replicas know at the next.
-PricedHandOver hand_over_of(const std::vector<ReplicaWork>& replicas, const FusedScoring& scoring);
+// Tokens of the cache with which a replica goes on with requests.
+using RoomFor = std::function<int64_t(int replica, const std::vector<BatchRequest>& requests)>;
+
+// All of the step. Counts every kRoundsBetweenTallies rounds what is left; of the first count that
+// is at most what `scoring` says the replicas know at the next. `room`: none said, that with which
+// they began.
+std::vector<PricedHandOver> hand_overs_of(std::vector<ReplicaWork> replicas,
+                                          const FusedScoring& scoring, const RoomFor& room = {});
 
 }  // namespace braid::inline sim

@@ -58,7 +58,7 @@ TEST(HandOverPrices, StopsWhereTheCountIsKnown) {
       counted = 0;
       for (const auto& rounds : left) counted += stop <= std::ssize(rounds) ? rounds[stop - 1] : 0;
     }
-    const PricedHandOver priced = hand_over_of(replicas, below_of(below));
+    const PricedHandOver priced = hand_overs_of(replicas, below_of(below)).front();
     size_t unfinished = 0;
     for (size_t r = 0; r < replicas.size(); ++r) {
       EXPECT_EQ(priced.rounds[r], std::min<int64_t>(stop, std::ssize(left[r]))) << seed;
@@ -74,7 +74,7 @@ TEST(HandOverPrices, StopsWhereTheCountIsKnown) {
 // once.
 TEST(HandOverPrices, EveryTokenIsComputedOnce) {
   const std::vector<ReplicaWork> replicas = random_replicas(7, 4, 6);
-  const PricedHandOver priced = hand_over_of(replicas, below_of(8));
+  const PricedHandOver priced = hand_overs_of(replicas, below_of(8)).front();
   ASSERT_FALSE(priced.handed.moves.empty());
   int64_t decoded = 0, wanted = 0;
   const auto count = [&](const BatchRound& round) { decoded += round.rounds * round.decoding; };
@@ -88,15 +88,52 @@ TEST(HandOverPrices, EveryTokenIsComputedOnce) {
   EXPECT_EQ(decoded, wanted);
 }
 
+// Handed over again: fewer replicas go on each time, of those that did, with all that is left; and
+// the rounds of all parts still compute each token once.
+TEST(HandOverPrices, FewerGoOnEachTime) {
+  int64_t moved_again = 0;
+  for (uint64_t seed = 0; seed < 20; ++seed) {
+    std::vector<ReplicaWork> replicas = random_replicas(seed, 6, 6);
+    // All that a replica goes on with has a place, so that no cache is computed again.
+    for (ReplicaWork& work : replicas) work.options.max_concurrent = 6;
+    FusedScoring scoring = below_of(18);
+    scoring.again = {9, 3};
+    const std::vector<PricedHandOver> priced = hand_overs_of(replicas, scoring);
+    ASSERT_EQ(priced.size(), 3u);
+    size_t finished = 0;
+    for (size_t at = 0; at < priced.size(); ++at) {
+      const HandOver& handed = priced[at].handed;
+      EXPECT_LE(handed.late.size(), static_cast<size_t>(at == 0 ? 18 : scoring.again[at - 1]));
+      finished += handed.early.size();
+      EXPECT_EQ(finished + handed.late.size(), 36u);
+      for (size_t r = 0; at > 0 && r < replicas.size(); ++r)
+        EXPECT_LE(handed.goes_on[r], priced[at - 1].handed.goes_on[r]);
+      if (at > 0) moved_again += std::ssize(handed.moves);
+    }
+    int64_t decoded = 0, wanted = 0;
+    const auto count = [&](const BatchRound& round) { decoded += round.rounds * round.decoding; };
+    for (size_t r = 0; r < replicas.size(); ++r) {
+      const BatchOptions& options = replicas[r].options;
+      run_batches_until(replicas[r].requests, options, priced[0].rounds[r], count);
+      for (size_t at = 1; at < priced.size(); ++at)
+        run_batches_until(priced[at - 1].left[r], options, priced[at].rounds[r], count);
+      run_batches(priced.back().left[r], options, count);
+      for (const BatchRequest& request : replicas[r].requests) wanted += request.response - 1;
+    }
+    EXPECT_EQ(decoded, wanted) << seed;
+  }
+  EXPECT_GT(moved_again, 0);
+}
+
 // New tokens and their log-probs go with every sample, the cache where it moves.
 TEST(HandOverPrices, MessagesOfASample) {
   EXPECT_EQ(moved_sample(10, 0, 64), (std::vector<double>{84}));
   EXPECT_EQ(moved_sample(10, 30, 64), (std::vector<double>{84, 1920}));
   const std::vector<ReplicaWork> replicas = random_replicas(7, 4, 6);
   FusedScoring scoring = below_of(8);
-  const PricedHandOver with = hand_over_of(replicas, scoring);
+  const PricedHandOver with = hand_overs_of(replicas, scoring).front();
   scoring.cache = false;
-  const PricedHandOver without = hand_over_of(replicas, scoring);
+  const PricedHandOver without = hand_overs_of(replicas, scoring).front();
   ASSERT_FALSE(with.moved.empty());
   ASSERT_EQ(with.moved.size(), without.moved.size());
   int64_t produced = 0;

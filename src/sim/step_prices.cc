@@ -166,7 +166,7 @@ void StepPrices::take_carried(CallId id) {
   for (ReplicaRequests& replica : replicas) replica.pace *= all_s / longest_s;
 }
 
-// How the generation's replicas are when it is handed over.
+// How the generation's replicas are whenever it is handed over.
 void StepPrices::take_hand_over() {
   const CallId id = program_.scoring.generate;
   const Strategy& strategy = program_.calls[id.value].strategy;
@@ -179,14 +179,20 @@ void StepPrices::take_hand_over() {
     work.options = engine_options(id);
     work.options.kv_budget_tokens = cache_budget(id, replica, work.requests);
   }
-  handed_ = hand_over_of(replicas, program_.scoring);
-  for (const SamplePart part : {SamplePart::kEarly, SamplePart::kLate, SamplePart::kAll})
-    generated_[part] = generated_rows(handed_->handed, part);
+  handed_ = hand_overs_of(std::move(replicas), program_.scoring,
+                          [&](int replica, const std::vector<BatchRequest>& left) {
+                            return later_budget(id, replica, left);
+                          });
+  std::vector<HandOver> handed;
+  for (const PricedHandOver& each : handed_) handed.push_back(each.handed);
+  generated_[SamplePart::kAll] = generated_rows(handed, SamplePart::kAll);
+  for (const SamplePart part : parts_of_call(program_, id))
+    generated_[part] = generated_rows(handed, part);
 }
 
 StepParts StepPrices::step_parts() const {
   StepParts out;
-  if (handed_) out.handed = handed_->handed;
+  for (const PricedHandOver& each : handed_) out.handed.push_back(each.handed);
   if (!program_.early_update.is_on()) return out;
   const CallId update = program_.early_update.update;
   const Call& entry = program_.graph.calls[update.value];
@@ -227,7 +233,7 @@ const Partition& StepPrices::partition(CallId call, SamplePart part) const {
 
 // By data-parallel rank.
 const std::vector<SampleRows>& StepPrices::owned(CallId id, SamplePart part) const {
-  const bool handed = handed_ && id == program_.scoring.generate;
+  const bool handed = !handed_.empty() && id == program_.scoring.generate;
   return handed ? generated_.at(part) : partition(id, part).owned;
 }
 
@@ -282,13 +288,34 @@ std::vector<SampleRows> StepPrices::told_rows(CallId id) const {
   return in_step(id, on_heads(program_, id, owned(id, SamplePart::kAll)));
 }
 
-double StepPrices::hand_over_s() const {
-  const auto samples = static_cast<int64_t>(lengths_.prompt.size());
-  return everyone_s(CollectiveOp::kAllReduce, static_cast<double>(progress_bytes(samples)));
+bool StepPrices::is_awaited(size_t at, DeviceId rank) const {
+  if (at == 0) return true;
+  const int replica = position_in(program_.calls[program_.scoring.generate.value], rank).dp_rank;
+  return replica >= 0 && handed_[at - 1].handed.goes_on[replica];
 }
 
-std::vector<double> StepPrices::moved_messages(size_t move) const {
-  const MovedSample& moved = handed_->moved[move];
+// A collective of all ranks, or a message from each replica that went on to each of them, which are
+// on their way at the same time.
+double StepPrices::hand_over_s(size_t at) const {
+  const auto samples = static_cast<int64_t>(lengths_.prompt.size());
+  if (at == 0)
+    return everyone_s(CollectiveOp::kAllReduce, static_cast<double>(progress_bytes(samples)));
+  const CallPlacement& generate = program_.calls[program_.scoring.generate.value];
+  const HandOver& before = handed_[at - 1].handed;
+  double out = 0;
+  for (size_t replica = 0; replica < before.left.size(); ++replica) {
+    if (before.left[replica].empty()) continue;
+    const DeviceId speaker = speaker_of(generate, static_cast<int32_t>(replica));
+    const auto bytes = static_cast<double>(progress_bytes(std::ssize(before.left[replica])));
+    for (size_t rank = 0; rank < program_.ranks.size(); ++rank)
+      if (const DeviceId to{static_cast<int32_t>(rank)}; to != speaker)
+        out = std::max(out, link(speaker, to, bytes).seconds);
+  }
+  return out;
+}
+
+std::vector<double> StepPrices::moved_messages(size_t at, size_t move) const {
+  const MovedSample& moved = handed_[at].moved[move];
   return moved_sample(moved.produced, moved.cached,
                       cost(program_.scoring.generate).cache_bytes_per_token());
 }
@@ -372,7 +399,8 @@ double StepPrices::host_call_s(CallId call, DeviceId rank) const {
 }
 
 std::vector<BatchRequest> StepPrices::requests(CallId call, int dp_rank, SamplePart part) const {
-  if (part == SamplePart::kLate) return handed_->left[dp_rank];
+  if (part != SamplePart::kAll && part != SamplePart::kEarly)
+    return handed_[hand_over_of(part) - 1].left[dp_rank];
   const int64_t samples = program_.calls[call.value].samples;
   const SampleRows& rows = partitions_[call.value].owned[dp_rank];
   std::vector<BatchRequest> out = requests_of(problem_, lengths_, samples, rows);
@@ -392,7 +420,8 @@ int64_t StepPrices::run_rounds(
   const auto priced = [&](const BatchRound& round) {
     const auto agreements = static_cast<double>(agreements_in(before, round.rounds, round.due));
     double seconds = work.pace * cost.rounds_s(round);
-    if (handed_ && work.most_rounds >= 0) seconds += tallies_s(call, round, before, seconds);
+    if (!handed_.empty() && work.most_rounds >= 0)
+      seconds += tallies_s(call, round, before, seconds);
     before += round.rounds;
     visit(round, seconds, agreements * agreement_s);
   };

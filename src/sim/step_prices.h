@@ -4,6 +4,7 @@
 // and may be called from any thread.
 #pragma once
 
+#include <algorithm>
 #include <functional>
 #include <map>
 #include <optional>
@@ -48,12 +49,15 @@ class StepPrices {
   std::vector<PartitionSample> samples(CallId call) const;
   // Of a call that runs in parts all samples are what its ranks own alone.
   const Partition& partition(CallId call, SamplePart part = SamplePart::kAll) const;
-  // Of a program that hands its generation over; else null.
-  const PricedHandOver* handed() const { return handed_ ? &*handed_ : nullptr; }
+  // Of a program that hands its generation over, in their order.
+  const std::vector<PricedHandOver>& hand_overs() const { return handed_; }
+  // Whether others wait for a rank at a hand-over: at the first for all, then for those that still
+  // generate.
+  bool is_awaited(size_t hand_over, DeviceId rank) const;
   // Seconds until all ranks know what has finished.
-  double hand_over_s() const;
+  double hand_over_s(size_t hand_over) const;
   // Bytes of the messages that each rank of a replica sends in a move.
-  std::vector<double> moved_messages(size_t move) const;
+  std::vector<double> moved_messages(size_t hand_over, size_t move) const;
   // What the samples of a micro-batch are to a call.
   MicroBatch micro_batch(CallId call, const SampleRows& rows,
                          const std::vector<PartitionSample>& samples) const;
@@ -147,6 +151,12 @@ class StepPrices {
   BatchOptions engine_options(CallId generate) const;
   void take_hand_over();
   StepParts step_parts() const;
+  // A replica that takes samples over has the room that its engine opened with, and more where one
+  // of them is longer.
+  int64_t later_budget(CallId call, int dp_rank, const std::vector<BatchRequest>& requests) const {
+    return std::max(cache_budget(call, dp_rank, requests),
+                    cache_budget(call, dp_rank, this->requests(call, dp_rank)));
+  }
   const std::vector<SampleRows>& owned(CallId call, SamplePart part) const;
   std::vector<SampleRows> worked_on(CallId call, SamplePart part) const;
   std::vector<SampleRows> scored(CallId call) const;
@@ -165,7 +175,7 @@ class StepPrices {
   std::vector<Partition> partitions_;                         // by call; of those with a model
   std::vector<int64_t> predicted_;                            // by sample; empty: nothing is
   std::map<std::pair<CallId, SamplePart>, Partition> parts_;  // of those that run in parts
-  std::optional<PricedHandOver> handed_;
+  std::vector<PricedHandOver> handed_;
   std::map<CallId, std::vector<ReplicaRequests>> carried_;   // of a generation that leaves samples
   std::map<SamplePart, std::vector<SampleRows>> generated_;  // of a generation that is handed over
   std::vector<std::vector<ExchangePrice>> exchanges_;        // [entry][rank]

@@ -207,13 +207,11 @@ ReplicaRequests StepPrices::replica_requests(CallId call, int dp_rank, SamplePar
     return found->second[dp_rank];
   ReplicaRequests out;
   out.requests = requests(call, dp_rank, part);
-  out.budget_tokens = cache_budget(call, dp_rank, out.requests);
-  // A replica that takes samples over has the room that its engine opened with, and more where one
-  // of them is longer.
-  if (part == SamplePart::kLate)
-    out.budget_tokens =
-        std::max(out.budget_tokens, cache_budget(call, dp_rank, requests(call, dp_rank)));
-  if (part == SamplePart::kEarly) out.most_rounds = handed_->rounds[dp_rank];
+  const bool first = part == SamplePart::kAll || part == SamplePart::kEarly;
+  out.budget_tokens =
+      first ? cache_budget(call, dp_rank, out.requests) : later_budget(call, dp_rank, out.requests);
+  if (of_hand_over(program_, call, part))
+    out.most_rounds = handed_[hand_over_of(part)].rounds[dp_rank];
   return out;
 }
 

@@ -217,7 +217,8 @@ class StepSimulation {
   std::vector<std::map<int32_t, ReallocatedOn>> reallocated_;  // [entry], by member
   // [exchange], by rank: it has come; of a share: all have come and know.
   std::vector<std::map<int32_t, TaskId>> gates_;
-  TaskId handed_ = -1;  // of a hand-over: all ranks have come, and know
+  // By hand-over: all ranks that others wait for have come, and all know.
+  std::vector<TaskId> handed_;
   std::vector<OpEvent> ops_;
   std::vector<MessageEvent> message_events_;
   std::vector<double> busy_;       // by device

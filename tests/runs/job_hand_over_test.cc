@@ -3,6 +3,9 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <cstring>
+#include <set>
+
 #include "runs/job_testing.h"
 
 namespace braid {
@@ -33,18 +36,30 @@ std::vector<LayoutCase> hand_over_cases() {
 
 class JobHandOver : public JobRun {
  protected:
+  // When a generation is handed over: fusion.migrate_below_samples. None said: never.
+  using Below = std::vector<int64_t>;
+
   // `how`: more of the plan's fusion.
-  static std::string name_of(const LayoutCase& of, int64_t below, const std::string& how) {
-    return cat("hand-over-", of.name, "-", below, how.empty() ? "" : "-other");
+  static std::string name_of(const LayoutCase& of, const Below& below, const std::string& how) {
+    std::string name = cat("hand-over-", of.name);
+    for (const int64_t number : below) name += cat("-", number);
+    return how.empty() ? name : name + "-other";
   }
 
-  static std::vector<std::string> command_of(const LayoutCase& of, int64_t below,
+  static std::string list_of(const Below& below) {
+    std::string out;
+    for (const int64_t number : below) out += cat(out.empty() ? "" : ", ", number);
+    return below.size() == 1 ? out : cat("[", out, "]");
+  }
+
+  static std::vector<std::string> command_of(const LayoutCase& of, const Below& below,
                                              const std::vector<std::string>& more = {},
                                              const std::string& how = "") {
     const std::string name = name_of(of, below, how);
     LayoutCase with = of;
     with.name = name;
-    if (below > 0) with.calls += cat("fusion: {migrate_below_samples: ", below, how, "}\n");
+    if (!below.empty())
+      with.calls += cat("fusion: {migrate_below_samples: ", list_of(below), how, "}\n");
     std::vector<std::string> options = {
         "plan.file=" + write_plan(with),  "optim.actor.name=adamw",
         "optim.critic.name=adamw",        "optim.actor.lr=1e-3",
@@ -55,10 +70,10 @@ class JobHandOver : public JobRun {
     return job_command(name, of.algorithm, options);
   }
 
-  static std::string run(const LayoutCase& of, int64_t below,
+  static std::string run(const LayoutCase& of, const Below& below,
                          const std::vector<std::string>& more = {}, const std::string& how = "") {
-    const std::string name = name_of(of, below, how), whole = name_of(of, 0, "");
-    if (below > 0 && path_exists(path(whole))) same_kernels(whole, name);
+    const std::string name = name_of(of, below, how), whole = name_of(of, {}, "");
+    if (!below.empty() && path_exists(path(whole))) same_kernels(whole, name);
     finish(command_of(of, below, more, how));
     return name;
   }
@@ -70,11 +85,20 @@ class JobHandOver : public JobRun {
     return out;
   }
 
-  // Samples that went to another replica, over all steps.
-  static double migrated(const std::string& name) {
+  // Samples that went to another replica at the first, second, ... hand-over, over all steps.
+  static double migrated(const std::string& name, int number = 1) {
     double out = 0;
-    for (const Json& row : metrics(name)) out += row.value("rollout/migrated", 0.0);
+    const std::string metric = cat("rollout/migrated", number > 1 ? cat("_", number) : "");
+    for (const Json& row : metrics(name)) out += row.value(metric, 0.0);
     return out;
+  }
+
+  static void expect_same_run(const std::string& whole, const std::string& handed) {
+    EXPECT_EQ(*read_file(path(whole + "/rollouts.jsonl")),
+              *read_file(path(handed + "/rollouts.jsonl")));
+    EXPECT_EQ(state_of(whole), state_of(handed));
+    EXPECT_GE(state_of(handed).size(), 2u);
+    expect_same_metrics(whole, handed);
   }
 };
 
@@ -82,19 +106,15 @@ TEST_F(JobHandOver, ChangesNoBit) {
   for (const LayoutCase& of : hand_over_cases()) {
     if (of.full && !full_tier()) continue;
     SCOPED_TRACE(of.name);
-    const std::string whole = run(of, 0);
+    const std::string whole = run(of, {});
     if (HasFatalFailure()) return;
     for (const int64_t below :
          full_tier() ? std::vector<int64_t>{1, 3, 5, 8} : std::vector<int64_t>{5}) {
       SCOPED_TRACE(below);
-      const std::string handed = run(of, below);
+      const std::string handed = run(of, {below});
       if (HasFatalFailure()) return;
-      EXPECT_EQ(*read_file(path(whole + "/rollouts.jsonl")),
-                *read_file(path(handed + "/rollouts.jsonl")));
-      EXPECT_EQ(state_of(whole), state_of(handed));
-      EXPECT_GE(state_of(handed).size(), 2u);
+      expect_same_run(whole, handed);
       EXPECT_TRUE(below != 5 || migrated(handed) > 0);
-      expect_same_metrics(whole, handed);
     }
   }
 }
@@ -103,8 +123,8 @@ TEST_F(JobHandOver, ChangesNoBit) {
 TEST_F(JobHandOver, TokensAloneMayMove) {
   LayoutCase of = hand_over_cases().front();
   of.name = "tokens";
-  const std::string whole = run(of, 0);
-  const std::string handed = run(of, 6, {}, ", migrate_to_samples: 8, migrate_cache: false");
+  const std::string whole = run(of, {});
+  const std::string handed = run(of, {6}, {}, ", migrate_to_samples: 8, migrate_cache: false");
   if (HasFatalFailure()) return;
   EXPECT_GT(migrated(handed), 0);
   EXPECT_EQ(*read_file(path(whole + "/rollouts.jsonl")),
@@ -120,8 +140,8 @@ TEST_F(JobHandOver, PredictedLengthsChangeNoBit) {
   const std::vector<std::string> saves = {"checkpoint.every_steps=1", "checkpoint.keep_last=9",
                                           "checkpoint.resume=auto",
                                           "data.train=task:sort_digits:8"};
-  const std::string whole = run(of, 0, saves);
-  const std::string handed = run(of, 5, saves, ", predicted_lengths: true");
+  const std::string whole = run(of, {}, saves);
+  const std::string handed = run(of, {5}, saves, ", predicted_lengths: true");
   if (HasFatalFailure()) return;
   EXPECT_GT(migrated(handed), 0);
   EXPECT_EQ(*read_file(path(whole + "/rollouts.jsonl")),
@@ -130,38 +150,79 @@ TEST_F(JobHandOver, PredictedLengthsChangeNoBit) {
   const auto row = metrics(handed).back();
   ASSERT_TRUE(row.contains("rollout/length_correlation")) << row;
   of.name = "predicted-again";
-  same_kernels(whole, name_of(of, 5, "other"));
+  same_kernels(whole, name_of(of, {5}, "other"));
   std::vector<std::string> three = saves;
   three.push_back("train.total_steps=3");
-  finish(command_of(of, 5, three, ", predicted_lengths: true"));
-  finish(command_of(of, 5, saves, ", predicted_lengths: true"));
+  finish(command_of(of, {5}, three, ", predicted_lengths: true"));
+  finish(command_of(of, {5}, saves, ", predicted_lengths: true"));
   if (HasFatalFailure()) return;
-  const auto again = metrics(name_of(of, 5, "other")).back();
+  const auto again = metrics(name_of(of, {5}, "other")).back();
   for (const char* name : {"rollout/length_correlation", "rollout/handed_over", "rollout/migrated"})
     EXPECT_EQ(again[name], row[name]) << name;
 }
 
+// Handed over again when fewer are left: at each number samples moved, but for two replicas, of
+// which one goes on after the first or the second.
+TEST_F(JobHandOver, AgainChangesNoBit) {
+  for (LayoutCase of : hand_over_cases()) {
+    const bool two = of.name == "two";
+    if (of.name == "apart" || (of.name != "four" && !full_tier())) continue;
+    SCOPED_TRACE(of.name);
+    of.name = "again-" + of.name;
+    of.more.push_back("rollout.max_response_length=48");
+    const std::string whole = run(of, {});
+    const std::string handed = run(of, two ? Below{7, 3} : Below{6, 3});
+    if (HasFatalFailure()) return;
+    expect_same_run(whole, handed);
+    if (two)
+      EXPECT_GT(migrated(handed) + migrated(handed, 2), 0);
+    else
+      for (const int number : {1, 2}) EXPECT_GT(migrated(handed, number), 0) << number;
+  }
+}
+
 // A rank that dies while samples move ends the job, and the job goes on from its last checkpoint.
-TEST_F(JobHandOver, DeathOfARankLosesNothing) {
+class JobHandOverDeath : public JobHandOver {
+ protected:
+  // At a hand-over of a step, from 1 on.
+  static void die_at(LayoutCase of, const Below& below, int number) {
+    const std::vector<std::string> saves = {"checkpoint.every_steps=1", "checkpoint.keep_last=9",
+                                            "checkpoint.resume=auto"};
+    of.name = cat("alive-", number);
+    const std::string whole = run(of, below, saves);
+    of.name = cat("death-", number);
+    const std::string name = name_of(of, below, "");
+    const auto child = start(command_of(of, below, saves));
+    ASSERT_TRUE(reaches(name, 2, *child));
+    const std::vector<pid_t> ranks = children_of(child->pid());
+    ASSERT_GE(ranks.size(), 2u);
+    WatchedRank watched{ranks.back(), {}};
+    std::set<int64_t> places;  // of hand-overs in the list
+    ASSERT_TRUE(watched.stop_at(
+        [&](const std::string& at) {
+          const size_t place = at.find("instruction ");
+          if (at.find("(hand_over)") == std::string::npos) return false;
+          const int64_t index = std::stoll(at.substr(place + std::strlen("instruction ")));
+          places.insert(index);
+          return std::ssize(places) >= number && index == *places.rbegin();
+        },
+        *child));
+    ::kill(ranks.back(), SIGKILL);
+    EXPECT_EQ(ending(*child).end, "exited with status 1");
+    for (const pid_t rank : ranks) EXPECT_NE(::kill(rank, 0), 0) << "an orphan";
+    finish(command_of(of, below, saves));
+    EXPECT_EQ(state_of(whole), state_of(name));
+  }
+};
+
+TEST_F(JobHandOverDeath, LosesNothing) {
   if (!full_tier()) GTEST_SKIP() << "a minute of training";
-  const std::vector<std::string> saves = {"checkpoint.every_steps=1", "checkpoint.keep_last=9",
-                                          "checkpoint.resume=auto"};
-  LayoutCase of = hand_over_cases().front();
-  of.name = "alive";
-  const std::string whole = run(of, 5, saves);
-  of.name = "death";
-  const auto child = start(command_of(of, 5, saves));
-  ASSERT_TRUE(reaches("hand-over-death-5", 2, *child));
-  const std::vector<pid_t> ranks = children_of(child->pid());
-  ASSERT_EQ(ranks.size(), 2u);
-  WatchedRank watched{ranks.back(), {}};
-  ASSERT_TRUE(watched.stop_at(
-      [](const std::string& at) { return at.find("(hand_over)") != std::string::npos; }, *child));
-  ::kill(ranks.back(), SIGKILL);
-  EXPECT_EQ(ending(*child).end, "exited with status 1");
-  for (const pid_t rank : ranks) EXPECT_NE(::kill(rank, 0), 0) << "an orphan";
-  finish(command_of(of, 5, saves));
-  EXPECT_EQ(state_of(whole), state_of("hand-over-death-5"));
+  die_at(hand_over_cases().front(), {5}, 1);
+}
+
+TEST_F(JobHandOverDeath, AgainLosesNothing) {
+  if (!full_tier()) GTEST_SKIP() << "a minute of training";
+  die_at(hand_over_cases()[2], {6, 3}, 2);
 }
 
 }  // namespace
