@@ -86,15 +86,6 @@ bool any_of(const std::vector<bool>& ranks) {
   return std::find(ranks.begin(), ranks.end(), true) != ranks.end();
 }
 
-// Those that have got free at a hand-over: the others have more before them, what had finished at
-// those before. Where none has, all that are free.
-std::vector<bool> scoring_ranks(const FreeRanks& free, size_t at) {
-  if (at == 0) return free[at];
-  std::vector<bool> out = free[at];
-  for (size_t rank = 0; rank < out.size(); ++rank) out[rank] = out[rank] && !free[at - 1][rank];
-  return any_of(out) ? out : free[at];
-}
-
 }  // namespace
 
 std::vector<double> moved_sample(int64_t produced, int64_t cached, double cache_bytes) {
@@ -215,11 +206,9 @@ FreeRanks free_ranks(const CallPlacement& scorer, const CallPlacement& generate,
 Partition partition_scored(const std::vector<PartitionSample>& samples, const Strategy& strategy,
                            const PartitionOptions& options, const FreeRanks& free,
                            const std::vector<HandOver>& handed, SamplePart part) {
-  if (const size_t at = hand_over_of(part); at < handed.size()) {
-    const std::vector<bool> ranks = scoring_ranks(free, at);
-    return partition_on(samples, any_of(ranks) ? handed[at].early : SampleRows{}, strategy, options,
-                        ranks);
-  }
+  if (const size_t at = hand_over_of(part); at < handed.size())
+    return partition_on(samples, any_of(free[at]) ? handed[at].early : SampleRows{}, strategy,
+                        options, free[at]);
   SampleRows later = handed.back().late;
   for (size_t at = 0; at < handed.size(); ++at)
     if (!any_of(free[at]))

@@ -95,9 +95,8 @@ FreeRanks free_ranks(const CallPlacement& scorer, const CallPlacement& generate,
                      const std::vector<HandOver>& handed);
 
 // What a scorer does in a part of its samples: with those that had finished at a hand-over, on its
-// ranks that got free there, or all that were free where none did, and in the last part with all
-// others, on all; each has all data-parallel ranks. What finished while it had no free rank is of
-// the last part.
+// ranks that were free by then, and in the last part with all others, on all; each has all
+// data-parallel ranks. What finished while it had no free rank is of the last part.
 Partition partition_scored(const std::vector<PartitionSample>& samples, const Strategy& strategy,
                            const PartitionOptions& options, const FreeRanks& free,
                            const std::vector<HandOver>& handed, SamplePart part);

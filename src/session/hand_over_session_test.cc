@@ -27,7 +27,8 @@ std::vector<Json> two_steps(World& world, const std::string& fusion, int64_t the
   Config config = tiny_run("grpo");
   config.rollout.max_response_length = 24;
   config.run.name = cat("handing-", ::getpid(), "-", world.global_rank());
-  auto session = Session::create(config, handing_program(config, world.world_size(), fusion), &world);
+  auto session =
+      Session::create(config, handing_program(config, world.world_size(), fusion), &world);
   EXPECT_TRUE(session.ok()) << session.status().message();
   if (!session.ok()) return {};
   if (world.global_rank() != 0) {

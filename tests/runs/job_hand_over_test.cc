@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <cstring>
+#include <filesystem>
 #include <set>
 
 #include "runs/job_testing.h"
@@ -162,22 +163,29 @@ TEST_F(JobHandOver, PredictedLengthsChangeNoBit) {
 }
 
 // Handed over again when fewer are left: at each number samples moved, but for two replicas, of
-// which one goes on after the first or the second.
+// which one goes on after the first or the second. With every other way in which they may move,
+// too: to replicas that are given samples by predicted lengths, with caches and with tokens alone.
 TEST_F(JobHandOver, AgainChangesNoBit) {
   for (LayoutCase of : hand_over_cases()) {
-    const bool two = of.name == "two";
+    const bool two = of.name == "two" || of.name == "stages" || of.name == "replicas";
     if (of.name == "apart" || (of.name != "four" && !full_tier())) continue;
     SCOPED_TRACE(of.name);
     of.name = "again-" + of.name;
-    of.more.push_back("rollout.max_response_length=48");
+    of.more = {"rollout.max_response_length=48", "data.train=task:sort_digits:8"};
     const std::string whole = run(of, {});
-    const std::string handed = run(of, two ? Below{7, 3} : Below{6, 3});
-    if (HasFatalFailure()) return;
-    expect_same_run(whole, handed);
-    if (two)
-      EXPECT_GT(migrated(handed) + migrated(handed, 2), 0);
-    else
-      for (const int number : {1, 2}) EXPECT_GT(migrated(handed, number), 0) << number;
+    for (const std::string how :
+         {"", ", predicted_lengths: true", ", predicted_lengths: true, migrate_cache: false"}) {
+      if (how.ends_with("true") && !full_tier()) continue;
+      SCOPED_TRACE(how);
+      std::filesystem::remove_all(path(name_of(of, two ? Below{7, 3} : Below{6, 3}, how)));
+      const std::string handed = run(of, two ? Below{7, 3} : Below{6, 3}, {}, how);
+      if (HasFatalFailure()) return;
+      expect_same_run(whole, handed);
+      if (two)
+        EXPECT_GT(migrated(handed) + migrated(handed, 2), 0);
+      else
+        for (const int number : {1, 2}) EXPECT_GT(migrated(handed, number), 0) << number;
+    }
   }
 }
 
