@@ -83,8 +83,9 @@ Status EmulatedLinks::come(const Message& message, uint64_t key, int64_t ready_n
   const auto [from, to] = ends_of(message, rank());
   const int32_t ranks = message.meets ? 2 : 1;
   const LinkKind link = prices_.link(from, to, message.bytes).link;
-  const Fabric::Transfer said{ranks, ranks, mine.length_ns, message.order,
-                              message_ports(from, to, link)};
+  const auto ports = message_ports(from, to, link);
+  const Fabric::Transfer said{
+      ranks, ranks, mine.length_ns, message.order, {ports.begin(), ports.end()}};
   return fabric_.come(key, ready_ns, &said);
 }
 

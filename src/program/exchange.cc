@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <numeric>
 #include <set>
+#include <unordered_map>
 
 #include "base/contains.h"
 #include "program/computed_rows.h"
@@ -284,6 +285,10 @@ class FieldHoldings::Additions {
     return ranks == nullptr ? none : *ranks;
   }
   void add(int32_t rank, Ranks* ranks) {
+    if (last_ != nullptr && rank == last_->first.second && *ranks == last_->first.first) {
+      *ranks = last_->second;
+      return;
+    }
     const auto [known, fresh] = made_.try_emplace({*ranks, rank}, *ranks);
     if (fresh && !std::binary_search(of(*ranks).begin(), of(*ranks).end(), rank)) {
       std::vector<int32_t> more = of(*ranks);
@@ -291,10 +296,13 @@ class FieldHoldings::Additions {
       known->second = std::make_shared<const std::vector<int32_t>>(std::move(more));
     }
     *ranks = known->second;
+    last_ = &*known;
   }
 
  private:
-  std::map<std::pair<Ranks, int32_t>, Ranks> made_;
+  using Made = std::map<std::pair<Ranks, int32_t>, Ranks>;
+  Made made_;
+  const Made::value_type* last_ = nullptr;  // what was asked for before: rows often follow alike
 };
 
 void FieldHoldings::note(const std::string& field, const std::vector<SampleRows>& written,
@@ -356,27 +364,34 @@ std::vector<FieldMove> FieldHoldings::bring(const std::vector<MovedField>& field
   MovesByRanks moves;
   for (size_t to = 0; to < needed.size(); ++to) {
     const auto rank = static_cast<int32_t>(to);
-    std::map<std::vector<int32_t>, int32_t> sender_of;  // of the rows that the same ranks wrote
-    const auto sender = [&](const std::vector<int32_t>& writers) {
-      const auto [found, fresh] = sender_of.try_emplace(writers, -1);
+    // Of the rows that the same ranks wrote; most of these have one account of them.
+    std::map<std::vector<int32_t>, int32_t> sender_of;
+    std::unordered_map<const void*, int32_t> sender_by_account;
+    const auto sender = [&](const Ranks& account) {
+      const auto [known, unseen] = sender_by_account.try_emplace(account.get(), -1);
+      if (!unseen) return known->second;
+      const auto [found, fresh] = sender_of.try_emplace(Additions::of(account), -1);
       if (fresh)
-        for (const int32_t writer : writers)
+        for (const int32_t writer : Additions::of(account))
           if (takes_part[writer] && (found->second < 0 || sent[writer] < sent[found->second]))
             found->second = writer;
-      return found->second;
+      return known->second = found->second;
     };
+    std::pair<int32_t, std::vector<SampleRows>*> last = {-1, nullptr};  // sender and its rows
     for (size_t field = 0; field < fields.size(); ++field) {
       const RanksByRow& writers = written_.at(fields[field].name);
       const RanksByRow& held = held_.at(fields[field].name);
       for (const int32_t row : needed[to]) {
         const std::vector<int32_t>& holders = Additions::of(held[row]);
         if (std::binary_search(holders.begin(), holders.end(), rank)) continue;
-        const int32_t from = sender(Additions::of(writers[row]));
+        const int32_t from = sender(writers[row]);
         if (from < 0) continue;
         sent[from] += fields[field].numbers[row];
-        auto& rows = moves[{from, rank}];
-        rows.resize(fields.size());
-        rows[field].push_back(row);
+        if (from != last.first) {
+          last = {from, &moves[{from, rank}]};
+          last.second->resize(fields.size());
+        }
+        (*last.second)[field].push_back(row);
       }
     }
   }
@@ -386,11 +401,13 @@ std::vector<FieldMove> FieldHoldings::bring(const std::vector<MovedField>& field
 std::vector<FieldMove> FieldHoldings::made(const std::vector<MovedField>& fields,
                                            MovesByRanks moves) {
   std::vector<FieldMove> out;
+  out.reserve(moves.size());
   Additions additions;
+  std::vector<RanksByRow*> held;
+  for (const MovedField& field : fields) held.push_back(&held_.at(field.name));
   for (auto& [ranks, rows] : moves) {
     for (size_t field = 0; field < fields.size(); ++field)
-      for (const int32_t row : rows[field])
-        additions.add(ranks.second, &held_.at(fields[field].name)[row]);
+      for (const int32_t row : rows[field]) additions.add(ranks.second, &(*held[field])[row]);
     out.push_back({ranks.first, ranks.second, std::move(rows)});
   }
   return out;

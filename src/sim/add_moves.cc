@@ -1,8 +1,8 @@
 // What moves between calls: weights, fields, samples of a generation that is handed over, and
 // state.
 #include <array>
+#include <bit>
 #include <map>
-#include <unordered_map>
 #include <utility>
 
 #include "sim/step_simulation.h"
@@ -12,8 +12,27 @@ namespace {
 
 // Ranks, slot, depth and lane of a message, as far as they tell messages apart.
 using MessageKey = std::array<int32_t, 4>;
-struct MessageKeyHash {
-  size_t operator()(const MessageKey& key) const {
+
+// A number for each key; -1 where none was put. Messages are many: one block of memory for all.
+class MessageTable {
+ public:
+  explicit MessageTable(size_t keys) : entries_(std::bit_ceil(2 * keys + 1)) {}
+
+  // REQUIRES: no more keys get a number than were announced.
+  int32_t& operator[](const MessageKey& key) {
+    const size_t last = entries_.size() - 1;
+    size_t at = hash_of(key) & last;
+    while (entries_[at].number >= 0 && entries_[at].key != key) at = (at + 1) & last;
+    entries_[at].key = key;
+    return entries_[at].number;
+  }
+
+ private:
+  struct Entry {
+    MessageKey key = {};
+    int32_t number = -1;
+  };
+  static size_t hash_of(const MessageKey& key) {
     uint64_t hash = 0;
     for (const int32_t number : key) {
       hash = (hash ^ static_cast<uint32_t>(number)) * 0x9e3779b97f4a7c15U;
@@ -21,6 +40,7 @@ struct MessageKeyHash {
     }
     return hash;
   }
+  std::vector<Entry> entries_;
 };
 
 }  // namespace
@@ -105,11 +125,15 @@ void StepSimulation::add_gathers(const ParamLayout& layout, const std::vector<Ga
 void StepSimulation::add_messages(const Reallocation& reallocation,
                                   std::map<int32_t, ReallocatedOn>& ranks) {
   const size_t count = reallocation.messages.size();
-  std::unordered_map<MessageKey, std::vector<TaskId>, MessageKeyHash> arrived(count);
-  std::unordered_map<MessageKey, TaskId, MessageKeyHash> channels(count);
-  for (const Message& message : reallocation.messages) {
-    ReallocatedOn& from = ranks.at(message.from.value);
-    ReallocatedOn& to = ranks.at(message.to.value);
+  std::vector<ReallocatedOn*> on(program_.ranks.size(), nullptr);
+  for (auto& [rank, here] : ranks) on[rank] = &here;
+  MessageTable arrived(count), channels(count);
+  std::vector<int32_t> arrived_before(count, -1);  // [message]: the last one with the same key
+  const TaskId first = static_cast<TaskId>(tasks_.size());
+  for (size_t i = 0; i < count; ++i) {
+    const Message& message = reallocation.messages[i];
+    const int32_t sender = message.from.value, receiver = message.to.value;
+    ReallocatedOn &from = *on[sender], &to = *on[receiver];
     MessageEvent event;
     event.kind = EventKind::kReallocation;
     event.instruction = from.instruction;
@@ -118,15 +142,13 @@ void StepSimulation::add_messages(const Reallocation& reallocation,
     to.arrivals.emplace_back(task, message.bytes);
     for (const TaskId before : {from.begin, to.begin}) tasks_.wait(task, before);
     for (const TaskId after : {from.arrived, to.arrived}) tasks_.wait(after, task);
-    const int32_t sender = message.from.value, receiver = message.to.value;
-    if (const auto passed_on =
-            arrived.find({sender, message.slot - 1, message.depth - 1, message.lane});
-        passed_on != arrived.end())
-      for (const TaskId before : passed_on->second) tasks_.wait(task, before);
-    arrived[{receiver, message.slot, message.depth, message.lane}].push_back(task);
-    const auto [last, first] =
-        channels.insert({{sender, receiver, message.depth, message.lane}, task});
-    if (!first) tasks_.wait(task, std::exchange(last->second, task));
+    for (int32_t passed_on = arrived[{sender, message.slot - 1, message.depth - 1, message.lane}];
+         passed_on >= 0; passed_on = arrived_before[passed_on])
+      tasks_.wait(task, first + passed_on);
+    arrived_before[i] = std::exchange(
+        arrived[{receiver, message.slot, message.depth, message.lane}], static_cast<int32_t>(i));
+    int32_t& last = channels[{sender, receiver, message.depth, message.lane}];
+    tasks_.wait(task, std::exchange(last, task));
   }
 }
 

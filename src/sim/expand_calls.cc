@@ -70,6 +70,7 @@ StepSimulation::CallRuns StepSimulation::start_runs(CallId id, SamplePart part) 
   for (int dp_rank = 0; dp_rank < s.dp; ++dp_rank)
     for (int stage = 0; stage < s.pp; ++stage)
       out.stages.emplace_back(StageRun{{dp_rank, stage}, {}, {}, 0, 0, -1, 0}).part = part;
+  for (StageRun& run : out.stages) run.devices = stage_devices(id, run.at);
   return out;
 }
 
@@ -115,7 +116,7 @@ void StepSimulation::expand_passes(CallId id, SamplePart part) {
   CallRuns call = start_runs(id, part);
   const CallFrame frame = call_frame(program_, id, part);
   for (StageRun& run : call.stages) {
-    run.ops = expand(frame, stage_devices(id, run.at)[0], call.partition);
+    run.ops = expand(frame, run.devices[0], call.partition);
     if (options_.change_ops) options_.change_ops(&run.ops);
     run.tasks.assign(run.ops.ops.size(), -1);
   }
@@ -143,11 +144,10 @@ void StepSimulation::start_fused(const FusedCalls& fused, std::vector<CallRuns>*
   std::map<DeviceId, std::vector<std::pair<int, StageRun*>>> on_device;
   for (int c = 0; c < 2; ++c)
     for (StageRun& run : (*calls)[c].stages) {
-      const auto devices = stage_devices(fused.calls[c], run.at);
-      run.ops = expand(program_, fused.calls[c], devices[0], (*calls)[c].partition);
+      run.ops = expand(program_, fused.calls[c], run.devices[0], (*calls)[c].partition);
       if (options_.change_ops) options_.change_ops(&run.ops);
       run.tasks.assign(run.ops.ops.size(), -1);
-      for (const DeviceId device : devices) on_device[device].push_back({c, &run});
+      for (const DeviceId device : run.devices) on_device[device].push_back({c, &run});
     }
   for (auto& [device, runs] : on_device)
     for (const auto& [c, run] : runs)
@@ -223,15 +223,15 @@ void StepSimulation::add_pass(StageRun* run, size_t index, const Work& work) {
   const bool forward = op.kind == OpKind::kForward;
   if (!forward && op.minibatch == 0) run->window_s = seconds;
   remember_op(event_of(*run, op, tasks, forward ? EventKind::kForward : EventKind::kBackward),
-              seconds);
-  remember_pass(*run, op, tasks, work.batch);
+              run->devices, seconds);
+  remember_pass(run, op, tasks, work.batch);
 }
 
 // Shares of a pass of the body before what its devices' loads bring, each with the load's task.
 std::vector<std::pair<double, TaskId>> StepSimulation::layer_waits(const StageRun& run,
                                                                    const OpBody& body) const {
   std::vector<std::pair<double, TaskId>> out;
-  for (const DeviceId device : stage_devices(run.ops.call, run.at)) {
+  for (const DeviceId device : run.devices) {
     const int32_t first = block(run.ops.call, device, run.part).first;
     for (const auto& wait : prices_.layer_waits(instruction(device, first), device, body))
       out.emplace_back(wait.share, ends_[device.value][wait.load.value]);
@@ -263,7 +263,7 @@ StepSimulation::PassTasks StepSimulation::add_pass_tasks(StageRun* run, const Op
 }
 
 void StepSimulation::wait_for_optimizer(const StageRun& run, TaskId update) {
-  for (const DeviceId device : stage_devices(run.ops.call, run.at)) {
+  for (const DeviceId device : run.devices) {
     const int32_t first = block(run.ops.call, device, run.part).first;
     for (const InstructionId load : prices_.update_waits(instruction(device, first), device))
       tasks_.wait(update, ends_[device.value][load.value]);
@@ -337,7 +337,8 @@ void StepSimulation::finish_minibatch(std::vector<StageRun>* runs,
         wait_for_devices(run, update);
         if (!std::exchange(run.updated, true)) wait_for_optimizer(run, update);
         run.last = run.tasks[at] = update;
-        remember_op(event_of(run, op, {update, update}, EventKind::kOptimizer), update_s);
+        remember_op(event_of(run, op, {update, update}, EventKind::kOptimizer), run.devices,
+                    update_s);
         const Strategy& s = prices_.cost(id).strategy();
         instructions_ += 2 * s.cp * s.tp;  // agreement, end of the body
       } else if (op.group >= 0) {
@@ -345,7 +346,7 @@ void StepSimulation::finish_minibatch(std::vector<StageRun>* runs,
         run.last = run.tasks[at] = add_joint(&run, op, seconds, &joints);
         if (op.kind == OpKind::kAllGather || op.kind == OpKind::kAllReduce ||
             op.kind == OpKind::kReduceScatter)
-          remember_op(event_of(run, op, {run.last, run.last}, EventKind::kReduce), 0);
+          remember_op(event_of(run, op, {run.last, run.last}, EventKind::kReduce), run.devices, 0);
       }
     }
   }
@@ -399,7 +400,8 @@ void StepSimulation::expand_replica(CallId id, int dp_rank, const ReplicaRounds&
     leave(id, {dp_rank, stage}, task, part);
     const OpEvent rounds{{task, task}, EventKind::kGenerate, id,  dp_rank, stage,
                          -1,           OpKind::kRound,       part};
-    if (run.rounds > 0) remember_op(rounds, seconds);  // others generate what is left
+    if (run.rounds > 0)  // others generate what is left
+      remember_op(rounds, stage_devices(id, {dp_rank, stage}), seconds);
     instructions_ += s.tp * (2 * run.rounds + 1);
     remember_cache(id, {dp_rank, stage}, task, run, part);
   }

@@ -62,16 +62,27 @@ void StepSimulation::add_field_memory(CallId id) {
   }
 }
 
-void StepSimulation::remember_pass(const StageRun& run, const Op& op, const PassTasks& tasks,
+const std::vector<int32_t>& StepSimulation::instructions_of(StageRun* run, OpKind kind) const {
+  if (run->instructions.empty() || run->kind != kind) {
+    run->kind = kind;
+    run->instructions.clear();
+    for (const DeviceId device : run->devices)
+      run->instructions.push_back(find_instruction(run->ops.call, device, kind, run->part));
+  }
+  return run->instructions;
+}
+
+void StepSimulation::remember_pass(StageRun* run, const Op& op, const PassTasks& tasks,
                                    const MicroBatch& batch) {
-  const CallId id = run.ops.call;
-  const CallCost& cost = prices_.cost(id);
-  const OpBody& body = run.ops.bodies[op.body];
+  const CallCost& cost = prices_.cost(run->ops.call);
+  const OpBody& body = run->ops.bodies[op.body];
   const double kept = cost.activation_bytes(batch, body.part) * std::abs(op.holds);
   const double working = cost.working_bytes(batch);
   const double logits = body.head ? cost.logit_bytes(batch) : 0;
-  for (const DeviceId device : stage_devices(id, run.at)) {
-    const int32_t at = find_instruction(id, device, op.run, run.part);
+  const std::vector<int32_t>& instructions = instructions_of(run, op.run);
+  for (size_t i = 0; i < run->devices.size(); ++i) {
+    const DeviceId device = run->devices[i];
+    const int32_t at = instructions[i];
     change(device,
            {tasks.first, 0, MemoryOwner::kActivations, at, working + (op.holds > 0 ? kept : 0)});
     change(device, {tasks.first, 0, MemoryOwner::kLogits, at, logits});
@@ -130,15 +141,22 @@ void StepSimulation::add_list_memory(DeviceId rank) {
 // Walks the changes of a device in time; the peak, and the first point above the limit.
 DeviceSummary StepSimulation::device_memory(DeviceId device,
                                             std::optional<MemoryPoint>* overflow) const {
-  std::vector<std::pair<double, const MemoryChange*>> order;
-  for (const MemoryChange& change : changes_[device.value]) {
+  // At equal times what is given back comes first, then what was listed first.
+  struct Moment {
+    double at_s = 0;
+    bool takes = false;
+    uint32_t index = 0;
+    auto operator<=>(const Moment&) const = default;
+  };
+  const std::vector<MemoryChange>& changes = changes_[device.value];
+  std::vector<Moment> order;
+  order.reserve(changes.size());
+  for (const MemoryChange& change : changes) {
     const double start = tasks_.start(change.task), end = tasks_.end(change.task);
-    order.push_back({start + change.share * (end - start), &change});
+    order.push_back({start + change.share * (end - start), change.bytes > 0,
+                     static_cast<uint32_t>(order.size())});
   }
-  // At equal times what is given back comes first.
-  std::stable_sort(order.begin(), order.end(), [](const auto& a, const auto& b) {
-    return std::pair(a.first, a.second->bytes > 0) < std::pair(b.first, b.second->bytes > 0);
-  });
+  std::sort(order.begin(), order.end());
   DeviceSummary summary;
   const double reserve = std::sqrt(prices_.efficiency(device).mem_reserve_factor);
   summary.limit_bytes = prices_.limit_bytes(device);
@@ -155,10 +173,11 @@ DeviceSummary StepSimulation::device_memory(DeviceId device,
     if (options_.memory_curve) summary.memory.push_back(now);
   };
   look();
-  for (const auto& [at_s, change] : order) {
-    now.at_s = at_s;
-    now.instruction = change->instruction;
-    now.use[change->owner] += change->bytes;
+  for (const Moment& moment : order) {
+    const MemoryChange& change = changes[moment.index];
+    now.at_s = moment.at_s;
+    now.instruction = change.instruction;
+    now.use[change.owner] += change.bytes;
     look();
   }
   return summary;

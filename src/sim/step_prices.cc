@@ -21,7 +21,7 @@ void add_link(DeviceId device, bool network, std::vector<int32_t>* ports) {
 
 }  // namespace
 
-std::vector<int32_t> message_ports(DeviceId from, DeviceId to, LinkKind link) {
+std::array<int32_t, 2> message_ports(DeviceId from, DeviceId to, LinkKind link) {
   const bool network = link == LinkKind::kNetwork;
   return {port_of(from, network ? TrackKind::kNetworkOut : TrackKind::kNvlinkOut),
           port_of(to, network ? TrackKind::kNetworkIn : TrackKind::kNvlinkIn)};

@@ -5,6 +5,7 @@
 #pragma once
 
 #include <algorithm>
+#include <array>
 #include <functional>
 #include <map>
 #include <optional>
@@ -193,7 +194,7 @@ inline int32_t port_of(DeviceId device, TrackKind track) {
 // The ports of a rank's part of an exchange.
 std::vector<int32_t> exchange_ports(DeviceId rank, const ExchangePrice& price);
 // Both ports of a message. REQUIRES: two devices.
-std::vector<int32_t> message_ports(DeviceId from, DeviceId to, LinkKind link);
+std::array<int32_t, 2> message_ports(DeviceId from, DeviceId to, LinkKind link);
 // The link of a device to the farthest of the others.
 LinkKind farthest_link(const Cluster& cluster, DeviceId device,
                        const std::vector<DeviceId>& others);

@@ -168,8 +168,8 @@ std::vector<DeviceId> StepSimulation::stage_devices(CallId call, StagePoint at) 
   return out;
 }
 
-void StepSimulation::remember_op(OpEvent op, double busy_s) {
-  const auto devices = stage_devices(op.call, {op.dp_rank, op.stage});
+void StepSimulation::remember_op(const OpEvent& op, const std::vector<DeviceId>& devices,
+                                 double busy_s) {
   for (const DeviceId device : devices) busy_[device.value] += busy_s;
   call_busy_[op.call.value] += busy_s * static_cast<double>(devices.size());
   instructions_ += static_cast<int64_t>(devices.size());

@@ -141,6 +141,10 @@ class StepSimulation {
     std::vector<StageRun*> beside = {};
     size_t next = 0;  // of its ops, where passes have an order of several calls
     SamplePart part = SamplePart::kAll;
+    std::vector<DeviceId> devices = {};
+    // Of each device the instruction of the call that executes ops of a kind.
+    OpKind kind = OpKind::kCall;
+    std::vector<int32_t> instructions = {};
   };
   // What the micro-batches of a data-parallel rank take.
   struct Work {
@@ -191,14 +195,14 @@ class StepSimulation {
   void expand_replica(CallId id, int dp_rank, const ReplicaRounds& run, SamplePart part);
   void remember_cache(CallId id, StagePoint at, TaskId task, const ReplicaRounds& run,
                       SamplePart part);
-  void remember_op(OpEvent op, double busy_s);
+  void remember_op(const OpEvent& op, const std::vector<DeviceId>& devices, double busy_s);
 
   // step_memory.cc: who holds what.
   bool has_several_passes(CallId id, SamplePart part) const;
   void add_call_memory(CallId id, SamplePart part);
   void add_field_memory(CallId id);
-  void remember_pass(const StageRun& run, const Op& op, const PassTasks& tasks,
-                     const MicroBatch& batch);
+  const std::vector<int32_t>& instructions_of(StageRun* run, OpKind kind) const;
+  void remember_pass(StageRun* run, const Op& op, const PassTasks& tasks, const MicroBatch& batch);
   void add_list_memory(DeviceId rank);
   void hold(DeviceId device, const Block& block, MemoryOwner owner, double bytes);
   void change(DeviceId device, const MemoryChange& change) {

@@ -6,7 +6,7 @@
 
 namespace braid::inline sim {
 
-TaskId TaskGraph::add(double duration_s, const std::vector<int32_t>& ports) {
+TaskId TaskGraph::add(double duration_s, std::span<const int32_t> ports) {
   tasks_.push_back({duration_s, 0, 0, static_cast<int32_t>(ports_.size()),
                     static_cast<int32_t>(ports.size()), 0});
   ports_.insert(ports_.end(), ports.begin(), ports.end());

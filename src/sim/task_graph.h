@@ -8,7 +8,9 @@
 #include <cstddef>
 #include <cstdint>
 #include <functional>
+#include <initializer_list>
 #include <queue>
+#include <span>
 #include <utility>
 #include <vector>
 
@@ -21,7 +23,10 @@ class TaskGraph {
  public:
   explicit TaskGraph(int32_t ports) : port_free_(ports, 0.0), woken_(ports, -1.0), parked_(ports) {}
 
-  TaskId add(double duration_s, const std::vector<int32_t>& ports = {});
+  TaskId add(double duration_s, std::span<const int32_t> ports = {});
+  TaskId add(double duration_s, std::initializer_list<int32_t> ports) {
+    return add(duration_s, std::span(ports.begin(), ports.size()));
+  }
   // `after` starts when `before` has ended. REQUIRES: both exist; -1 for `before` is no edge.
   void wait(TaskId after, TaskId before);
 
