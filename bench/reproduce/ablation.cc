@@ -49,9 +49,9 @@ class Ablation {
         continue;
       }
       BRAID_TRY(found.status());
-      out_.ours = found->predicted, out_.stale = found->best;
-      for (const JudgedPlan* plan :
-           {&found->plain, &found->fused_training, &found->fused, &found->predicted, &found->best})
+      out_.ours = found->beside, out_.stale = found->best;
+      for (const JudgedPlan* plan : {&found->plain, &found->fused_training, &found->fused,
+                                     &found->predicted, &found->beside, &found->best})
         add_step(plan->verdict.step_s);
     }
     for (const Restriction& system : systems(problem_)) BRAID_TRY(add(system));
@@ -141,8 +141,8 @@ double AblationResult::best_system_s() const {
 
 const std::vector<std::string>& ablation_steps() {
   static const std::vector<std::string> names = {
-      "one layout",       "+ layouts",   "+ placement",         "+ offload",
-      "+ fused training", "+ hand-over", "+ predicted lengths", "+ staleness"};
+      "one layout",  "+ layouts",           "+ placement",      "+ offload",  "+ fused training",
+      "+ hand-over", "+ predicted lengths", "+ beside scoring", "+ staleness"};
   return names;
 }
 

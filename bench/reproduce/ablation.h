@@ -30,7 +30,8 @@ struct SystemResult {
 
 struct AblationResult {
   // Seconds of the fastest plan with one layout, and with a part more each: layouts, placement,
-  // offload, fused training, hand-over, predicted lengths, staleness. Infinite where none fits.
+  // offload, fused training, hand-over, predicted lengths, training beside scoring, staleness.
+  // Infinite where none fits.
   std::vector<double> steps_s;
   JudgedPlan ours;   // all of these but staleness
   JudgedPlan stale;  // all of these

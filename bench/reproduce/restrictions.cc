@@ -16,7 +16,7 @@ namespace braid::reproduce {
 namespace {
 
 using Condition = std::function<bool(const CallPlan&)>;
-constexpr PlanParts kNoParts = {false, false, 0, false};
+constexpr PlanParts kNoParts = {false, false, 0, false, false};
 constexpr size_t kJudgedAlternatives = 2;
 
 CallKind kind_of(const PlanningProblem& problem, const CallPlan& entry) {
@@ -226,7 +226,7 @@ std::vector<Restriction> systems(const PlanningProblem& problem) {
                       {both(on_all_devices(problem), rlhfuse_layouts)},
                       {},
                       Waiting::kFrozenWeights,
-                      {true, true, 0, false}};
+                      {true, true, 0, false, false}};
   return {real, app_space(problem), rlhfuse, verl_space(problem)};
 }
 

@@ -9,7 +9,6 @@
 #include "base/units.h"
 #include "plan/executable.h"
 #include "plan/plan_text.h"
-#include "program/early_update.h"
 #include "search/judge.h"
 
 namespace braid::inline advise {
@@ -30,7 +29,7 @@ double without_parts_s(const Planning& planning) {
 bool proposes_parts(const Planning& planning) { return planning.whole && planning.whole->wins(); }
 
 std::vector<std::string> searched_parts(const Planning& planning) {
-  return part_names(parts_of(planning.problem.graph, planning.staleness));
+  return part_names(parts_of(planning.problem, planning.staleness));
 }
 
 std::string not_searched(const Planning& planning, const PlanRequest& request) {
@@ -47,8 +46,6 @@ std::string not_searched(const Planning& planning, const PlanRequest& request) {
                                   : "--layouts-only");
   if (planning.whole && planning.staleness == 0 && generates(graph))
     leave_out({"rollouts ahead"}, "plan.staleness is 0");
-  if (may_score_beside_update(graph) && planning.problem.workload.minibatches > 1)
-    leave_out({"training beside scoring"}, "--explain prices it");
   return join(out, "; ");
 }
 
@@ -77,7 +74,7 @@ Result<WholeOptions> whole_options(const PlanRequest& request, const Planning& p
     options.search.late = [watch, begin_s, limit_s](double share) {
       return watch.elapsed_s() >= begin_s + share * (limit_s - begin_s);
     };
-  options.parts = parts_of(planning.problem.graph, planning.staleness);
+  options.parts = parts_of(planning.problem, planning.staleness);
   options.judge = planning.judge;
   options.found = planning.found;
   return options;
@@ -86,7 +83,7 @@ Result<WholeOptions> whole_options(const PlanRequest& request, const Planning& p
 }  // namespace
 
 bool searches_parts(const PlanRequest& request, const PlanningProblem& problem) {
-  return request.whole && request.export_to.empty() && has_parts(problem.graph);
+  return request.whole && request.export_to.empty() && has_parts(problem);
 }
 
 Result<WholeProposal> propose_whole(const PlanRequest& request, const Planning& planning,
@@ -106,7 +103,8 @@ Result<std::optional<AheadProposal>> rollouts_ahead(const PlanRequest& request,
                                                     const Planning& planning) {
   if (planning.whole && planning.whole->found.ahead) return planning.whole->found.ahead;
   if (planning.staleness == 0 || !request.explain) return std::optional<AheadProposal>();
-  BRAID_ASSIGN(const WholeOptions options, whole_options(request, planning, planning.watch));
+  BRAID_ASSIGN(WholeOptions options, whole_options(request, planning, planning.watch));
+  options.search.late = {};  // whatever time it is
   return propose_ahead(planning.problem, *planning.pricer, planning.calibration,
                        planning.found.verdict->step_s, ahead_options(options));
 }

@@ -25,9 +25,11 @@ int threads_of(const ExecutableSearch& search) {
                             : std::max(1, static_cast<int>(std::thread::hardware_concurrency()));
 }
 
-WholeOptions whole_options(const ExecutableSearch& search, const SpaceOptions& space) {
+WholeOptions whole_options(const ExecutableSearch& search, const PlanningProblem& problem,
+                           const SpaceOptions& space) {
   WholeOptions out;
   out.space = space;
+  out.parts = parts_of(problem, 0);
   out.search.bound = false;
   out.search.units.max_units = std::max<int64_t>(1, search.units / kSearches);
   out.search.units.threads = threads_of(search);
@@ -50,7 +52,8 @@ std::vector<JudgedPlan> in_order(WholeFound found, const Graph& graph) {
   if (plain.empty()) return plain;
   const double limit_s = (1 - kLeastGainOfParts) * plain.front().verdict.step_s;
   std::vector<JudgedPlan> out;
-  for (JudgedPlan* const fused : {&found.predicted, &found.fused, &found.fused_training})
+  for (JudgedPlan* const fused :
+       {&found.beside, &found.predicted, &found.fused, &found.fused_training})
     if (fused->verdict.step_s < limit_s && !parts_text(fused->plan).empty() && !refused(*fused) &&
         std::none_of(out.begin(), out.end(),
                      [&](const JudgedPlan& one) { return one.plan == fused->plan; }))
@@ -97,19 +100,17 @@ Result<std::vector<ExecutionPlan>> executable_plans(const PlanningProblem& probl
   std::vector<ExecutionPlan> out;
   double synchronous_s = HUGE_VAL;
   if (search.synchronous) {
-    BRAID_ASSIGN(WholeFound found,
-                 search_whole(problem, pricer, calibration, whole_options(search, space_options)));
+    BRAID_ASSIGN(WholeFound found, search_whole(problem, pricer, calibration,
+                                                whole_options(search, problem, space_options)));
     const std::vector<JudgedPlan> plans = in_order(std::move(found), problem.graph);
     if (plans.empty()) return nothing_fits("", keeps_some);
     for (const JudgedPlan& judged : plans) out.push_back(judged.plan);
     synchronous_s = plans.front().verdict.step_s;
   }
   if (search.staleness == 0) return out;
-  const AheadOptions ahead{.staleness = search.staleness,
-                           .units = kUnitsOfDivision,
-                           .threads = threads_of(search),
-                           .space = space_options,
-                           .stop = search.stop};
+  AheadOptions ahead = ahead_options(whole_options(search, problem, space_options));
+  ahead.staleness = search.staleness;
+  ahead.search.units.max_units = kUnitsOfDivision;
   BRAID_ASSIGN(const auto proposal,
                propose_ahead(problem, pricer, calibration, synchronous_s, ahead));
   if (!proposal)

@@ -72,19 +72,16 @@ Result<std::optional<JudgedPlan>> best_with(const PlanningProblem& problem,
   BRAID_TRY(space.status());
   if (static_cast<double>(longest_call_us(*space)) / 1e6 >= limit_s)
     return std::optional<JudgedPlan>();
-  SearchOptions search;
-  search.judged = options.judged;
-  search.polish = options.polish;
-  search.bound = false;
-  search.units.max_units = options.units;
-  search.units.threads = options.threads;
-  search.units.stop = options.stop;
+  SearchOptions search = options.search;
+  search.bound = search.bounded = search.hides_scoring = false;
   const auto found = search_plans(*space, search, judge);
   if (found.status().code() == Code::kInfeasible) return std::optional<JudgedPlan>();
   BRAID_TRY(found.status());
   std::optional<JudgedPlan> best;
   for (const JudgedPlan& each : found->judged)
-    if (each.verdict.fits && (!best || each.verdict.step_s < best->verdict.step_s)) best = each;
+    if (leaves(each.verdict, found->margin) &&
+        (!best || each.verdict.step_s < best->verdict.step_s))
+      best = each;
   if (best) best->plan.staleness = options.staleness;
   return best;
 }
@@ -106,6 +103,7 @@ Result<std::optional<AheadProposal>> propose_ahead(const PlanningProblem& proble
   out.within = !options.space.meshes.empty();
   // What few devices cannot beat is not searched.
   for (const DeviceMesh& mesh : generating_meshes(problem.cluster, options.space.meshes)) {
+    if (out.ahead && options.search.late && options.search.late(1)) break;
     const double limit_s = out.ahead ? out.ahead->verdict.step_s : HUGE_VAL;
     BRAID_ASSIGN(auto best, best_with(problem, pricer, judge, options, mesh, limit_s));
     if (best && (!out.ahead || best->verdict.step_s < out.ahead->verdict.step_s))

@@ -4,7 +4,6 @@
 // only who asks for them gets them. Values; thread-safe.
 #pragma once
 
-#include <functional>
 #include <optional>
 #include <string>
 
@@ -15,14 +14,12 @@ namespace braid::inline search {
 
 struct AheadOptions {
   int64_t staleness = 1;
-  int64_t units = 2;  // of search for each division of the devices
-  int threads = 1;
   SpaceOptions space;  // what plans may have; meshes: those that are stated for calls
-  // Of each of these searches (SearchOptions).
-  int64_t judged = SearchOptions().judged;
-  bool polish = true;
-  Judge judge = {};                 // of plans with their staleness; empty: simulator_judge()
-  std::function<bool()> stop = {};  // asked now and then; true: with what there is
+  // Of the search for each division of the devices, two units where nothing is said. No bound is
+  // computed and none of the evaluator holds; once a plan is found and all of the time has passed
+  // (`late`) no other division is searched.
+  SearchOptions search = {.units = {.max_units = 2, .stop = {}, .elapsed_s = {}}, .late = {}};
+  Judge judge = {};  // of plans with their staleness; empty: simulator_judge()
 };
 
 struct AheadProposal {
@@ -36,7 +33,8 @@ struct AheadProposal {
 // The last 1, 2, 4, ... devices generate, or those of a stated mesh; training has the longer run of
 // devices beside them, the other calls either. Most devices first: divisions in which a call alone
 // takes longer than the fastest plan so far are not searched. The same for everybody. Nothing where
-// the graph does not generate, or cannot ahead. `step_s`: of the best synchronous plan, by
+// the graph does not generate, or cannot ahead. Plans leave the margin of the search, where some
+// do. `step_s`: of the best synchronous plan, by
 // simulator_judge(). Errors: those of the judge that are not about one plan alone.
 Result<std::optional<AheadProposal>> propose_ahead(const PlanningProblem& problem,
                                                    const CallPricer& pricer,

@@ -60,6 +60,26 @@ TEST(Ahead, StaysSynchronousWhereItDoesNotPay) {
   EXPECT_FALSE(sft.propose(1).has_value());
 }
 
+// Once a plan is found and the time has passed, no other division of the devices is searched.
+TEST(Ahead, EndsWhereTheTimeHasPassed) {
+  AheadCase grpo({.algorithm = "grpo", .actor = "qwen2.5-0.5b", .devices = 4, .prompts = 64});
+  AheadOptions options;
+  options.search.judged = 4;
+  int asked = 0;
+  options.judge = [&, judge = simulator_judge(grpo.problem, committed_calibration())](
+                      const ExecutionPlan& plan) { return ++asked, judge(plan); };
+  const auto judged = [&] {
+    asked = 0;
+    const auto found =
+        propose_ahead(grpo.problem, grpo.pricer, committed_calibration(), 1, options);
+    EXPECT_TRUE(found.ok() && *found && (*found)->ahead) << found.status().message();
+    return asked;
+  };
+  const int all = judged();
+  options.search.late = [](double) { return true; };
+  EXPECT_LT(judged(), all);
+}
+
 // What the placement says stays, and the rest is searched: the reference model scores beside the
 // generation here, with which training shares no device.
 TEST(Ahead, KeepsAPlacementThatSeparatesGenerationFromTraining) {

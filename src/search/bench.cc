@@ -51,9 +51,7 @@ const Verdict& PlanBench::verdict(const ExecutionPlan& plan) const {
   return judged_[found->second].verdict;
 }
 
-bool PlanBench::accepts(const Verdict& verdict) const {
-  return verdict.fits && verdict.peak_bytes <= (1 - margin_) * verdict.capacity_bytes;
-}
+bool PlanBench::accepts(const Verdict& verdict) const { return leaves(verdict, margin_); }
 
 void PlanBench::consider(int index) {
   const Verdict& verdict = judged_[index].verdict;

@@ -2,6 +2,7 @@
 
 #include "base/text.h"
 #include "search/migration.h"
+#include "search/parts.h"
 
 namespace braid::inline search {
 namespace {
@@ -25,7 +26,7 @@ Result<EarlyUpdateGain> early_update_gain(ExecutionPlan plan, const PlanningProb
   BRAID_ASSIGN(const double whole_s, step_of(plan, problem, calibration));
   Result<EarlyUpdateGain> best =
       invalid_input(cat(kEarlyKey, ": an epoch has one mini-batch (train.minibatches)"));
-  for (int64_t first = 1; first < problem.workload.minibatches; first *= 2) {
+  for (const int64_t first : numbers_beside_scoring(problem)) {
     plan.fusion.train_beside_scoring = first;
     const Result<double> early_s = step_of(plan, problem, calibration);
     if (!early_s.ok() && !best.ok()) best = early_s.status();

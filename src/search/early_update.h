@@ -14,9 +14,9 @@ struct EarlyUpdateGain {
   double early_s = 0, whole_s = 0;  // of a step, so and where it waits for all
 };
 
-// Of a plan whose updates wait, the number of mini-batches with which its step is fastest: 1, 2, 4
-// and so on are tried. Errors: those of simulate_plan() for the plan as it is, or, where none of
-// these numbers can be, for the last; what does not fit into memory is one.
+// Of a plan whose updates wait, the number of mini-batches with which its step is fastest, of
+// numbers_beside_scoring(). Errors: those of simulate_plan() for the plan as it is, or, where none
+// of these numbers can be, for the last; what does not fit into memory is one.
 Result<EarlyUpdateGain> early_update_gain(ExecutionPlan plan, const PlanningProblem& problem,
                                           const Calibration& calibration);
 

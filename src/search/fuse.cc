@@ -100,8 +100,7 @@ class FusionSearch {
     Result<Verdict> verdict = judge(plan);
     if (verdict.status().code() == Code::kInvalidInput) return none;
     BRAID_TRY(verdict.status());
-    const bool room = verdict->peak_bytes <= (1 - options_.margin) * verdict->capacity_bytes;
-    if (!verdict->fits || !room) return none;
+    if (!leaves(*verdict, options_.margin)) return none;
     return std::optional<Verdict>(std::move(*verdict));
   }
 

@@ -7,14 +7,15 @@
 #include <utility>
 
 #include "base/text.h"
-#include "program/program.h"
+#include "program/compile_to_price.h"
 #include "sim/simulate.h"
 
 namespace braid::inline search {
 namespace {
 
-constexpr int64_t kParts = 32, kCoarseParts = 8;
-constexpr double kLittle = 0.01;  // of a step: scoring below is not worth hiding
+constexpr int64_t kParts = 32, kCoarseParts = 8, kFirstNumber = 4;
+constexpr int64_t kAllPoints = 96;  // a grid over both numbers, and those beside the best
+constexpr double kLittle = 0.01;    // of a step: scoring below is not worth hiding
 
 bool better(const MigrationPoint& a, const MigrationPoint& b) {
   return a.fits != b.fits ? a.fits : a.step_s < b.step_s;
@@ -32,19 +33,20 @@ using Setting = std::pair<int64_t, bool>;
 class MigrationSearch {
  public:
   MigrationSearch(const PlanningProblem& problem, const Calibration& calibration,
-                  const SimulationOptions& options)
+                  const SimulationOptions& options, MigrationLimits limits = {})
       : problem_(problem),
         calibration_(calibration),
         options_(options),
+        limits_(std::move(limits)),
         samples_(problem.workload.prompts * problem.workload.samples_per_prompt) {}
 
   Status prepare(ExecutionPlan plan) {
     plan.fusion.migrate_below_samples = 1;
     plan.fusion.migrate_again_below.clear();
-    BRAID_ASSIGN(handed_, compile(plan, problem_));
+    BRAID_ASSIGN(handed_, compile_to_price(plan, problem_));
     plan.fusion.migrate_below_samples = plan.fusion.migrate_to_samples = 0;
     plan.fusion.migrate_cache = true;
-    BRAID_ASSIGN(const Program apart, compile(plan, problem_));
+    BRAID_ASSIGN(const Program apart, compile_to_price(plan, problem_));
     BRAID_ASSIGN(apart_, point(apart, 0));
     return ok_status();
   }
@@ -57,12 +59,31 @@ class MigrationSearch {
 
   // Numbers beside the fastest: nearer ones each time.
   Status refine(const Setting& setting) {
+    if (curves_.count(setting) == 0) return ok_status();
     for (const int64_t parts : {kParts, 4 * kParts}) {
       const int64_t between = std::max<int64_t>(1, samples_ / parts);
       const int64_t at = fastest(setting).below;
       for (int64_t step = -3; step <= 3; ++step) BRAID_TRY(add(setting, at + step * between));
     }
     return ok_status();
+  }
+
+  // From how samples move where the plan says it, to the fastest way.
+  Status find(const Setting& asked) {
+    std::set<int64_t> numbers = {asked.first};
+    if (asked.first == 0) numbers = numbers_of_replica();
+    const bool all = limits_.points >= kAllPoints;
+    for (const int64_t most : numbers)
+      BRAID_TRY(all ? look({most, asked.second}, kCoarseParts)
+                    : add({most, asked.second}, std::max<int64_t>(1, samples_ / kFirstNumber)));
+    BRAID_TRY(look(fastest_setting(), kCoarseParts));
+    const int64_t below = fastest(fastest_setting()).below;
+    for (const int64_t most : numbers) BRAID_TRY(add({most, asked.second}, below));
+    BRAID_TRY(improve(fastest_setting()));
+    const Setting best = fastest_setting(), tokens = {best.first, false};
+    if (!asked.second) return ok_status();
+    BRAID_TRY(look_near(tokens, fastest(best).below));
+    return all || fastest_setting() == tokens ? improve(tokens) : ok_status();
   }
 
   // Of the hand-overs. REQUIRES: some were looked at; a step has at least two samples.
@@ -88,7 +109,7 @@ class MigrationSearch {
   const MigrationPoint& apart() const { return apart_; }
   int64_t samples() const { return samples_; }
 
-  // What a replica may go on with: all that fit, and multiples and parts of its share of the batch.
+  // What a replica may go on with: its share of the batch (0), multiples and parts of it.
   std::set<int64_t> numbers_of_replica() const {
     const int dp = handed_.calls[handed_.scoring.generate.value].strategy.dp;
     const int64_t share = samples_ / dp;
@@ -129,20 +150,39 @@ class MigrationSearch {
     return out;
   }
 
+  // A number, and those an eighth of the samples beside it.
+  Status look_near(const Setting& setting, int64_t below) {
+    const int64_t between = std::max<int64_t>(1, samples_ / kCoarseParts);
+    for (const int64_t step : {0, -1, 1}) BRAID_TRY(add(setting, below + step * between));
+    return ok_status();
+  }
+
+  Status improve(const Setting& setting) {
+    BRAID_TRY(look(setting, kCoarseParts));
+    return refine(setting);
+  }
+
   Status add(const Setting& setting, int64_t below) {
-    auto& points = curves_[setting];
-    if (below <= 0 || below >= samples_ || points.count(below) > 0) return ok_status();
+    if (below <= 0 || below >= samples_) return ok_status();
+    const auto curve = curves_.find(setting);
+    if (curve != curves_.end() && curve->second.count(below) > 0) return ok_status();
+    const bool stopped = priced_ > 0 && limits_.stop && limits_.stop();
+    if (stopped || priced_ >= limits_.points) return ok_status();
+    ++priced_;
     FusedScoring& scoring = handed_.scoring;
     scoring.below = below, scoring.most = setting.first, scoring.cache = setting.second;
-    BRAID_ASSIGN(points[below], point(handed_, below));
+    BRAID_ASSIGN(const MigrationPoint looked_at, point(handed_, below));
+    curves_[setting].emplace(below, looked_at);
     return ok_status();
   }
 
   const PlanningProblem& problem_;
   const Calibration& calibration_;
   const SimulationOptions& options_;
+  const MigrationLimits limits_;
   const int64_t samples_;
   Program handed_;
+  int64_t priced_ = 0;
   MigrationPoint apart_;
   std::map<Setting, std::map<int64_t, MigrationPoint>> curves_;
 };
@@ -228,20 +268,12 @@ Result<std::vector<MigrationPoint>> migration_curve(const ExecutionPlan& plan,
 Result<MigrationProposal> propose_migration(const ExecutionPlan& plan,
                                             const PlanningProblem& problem,
                                             const Calibration& calibration,
-                                            const SimulationOptions& options) {
-  MigrationSearch search(problem, calibration, options);
+                                            const SimulationOptions& options,
+                                            const MigrationLimits& limits) {
+  MigrationSearch search(problem, calibration, options, limits);
   BRAID_TRY(search.prepare(plan));
   const Fusion& asked = plan.fusion;
-  std::set<int64_t> numbers = {asked.migrate_to_samples};
-  if (asked.migrate_to_samples == 0) numbers = search.numbers_of_replica();
-  for (const int64_t most : numbers)
-    BRAID_TRY(search.look({most, asked.migrate_cache}, kCoarseParts));
-  const int64_t most = search.fastest_setting().first;
-  for (const bool cache : {true, false}) {
-    if (cache && !asked.migrate_cache) continue;
-    BRAID_TRY(search.look({most, cache}, kCoarseParts));
-    BRAID_TRY(search.refine({most, cache}));
-  }
+  BRAID_TRY(search.find({asked.migrate_to_samples, asked.migrate_cache}));
   const Setting tried = search.fastest_setting();
   const MigrationPoint handed = search.fastest(tried);
   MigrationProposal out{plan, search.apart(), search.samples(), asked, search.curve(tried), {}};

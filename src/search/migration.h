@@ -2,6 +2,8 @@
 // by the simulator with the lengths that the problem states. Pure; thread-safe.
 #pragma once
 
+#include <cstdint>
+#include <functional>
 #include <string>
 #include <vector>
 
@@ -44,13 +46,20 @@ struct MigrationProposal {
   std::string why_not;  // where none gains: the reason, for people
 };
 
+struct MigrationLimits {
+  int64_t points = INT64_MAX;       // steps that are simulated, beside the one without
+  std::function<bool()> stop = {};  // asked before each but the first; true: with what there is
+};
+
 // Looks for the fastest hand-over of a plan: of its number, of migrate_to_samples, where the plan
 // says 0, by multiples and parts of what a replica has at the begin, and of migrate_cache, where
-// the plan says true. Errors: a plan that cannot hand over, those of simulate().
+// the plan says true. Where the limits say so, of fewer numbers. Errors: a plan that cannot hand
+// over, those of simulate().
 Result<MigrationProposal> propose_migration(const ExecutionPlan& plan,
                                             const PlanningProblem& problem,
                                             const Calibration& calibration,
-                                            const SimulationOptions& options = {});
+                                            const SimulationOptions& options = {},
+                                            const MigrationLimits& limits = {});
 
 // The plan with `auto` replaced by the numbers of propose_migration(). Other plans as they are.
 Result<ExecutionPlan> with_chosen_migration(ExecutionPlan plan, const PlanningProblem& problem,

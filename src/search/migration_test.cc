@@ -195,6 +195,23 @@ TEST(Migration, TheCurveSaysWhatEachNumberGives) {
   EXPECT_EQ(std::count(text.begin(), text.end(), '*'), 1);
 }
 
+// Where no time is left the first number is there, which is one of the usual ones.
+TEST(Migration, EndsWhereItIsToldTo) {
+  const PlanningProblem problem = tailed_problem(1.2);
+  int asked = 0;
+  const auto stopped = propose_migration(plan_of(problem), problem, committed_calibration(), {},
+                                         {.stop = [&] { return ++asked > 2; }});
+  ASSERT_TRUE(stopped.ok()) << stopped.status().message();
+  EXPECT_EQ(stopped->curve.size(), 4U);  // without one, the first number, and two more
+  const auto whole = propose_migration(plan_of(problem), problem, committed_calibration());
+  EXPECT_LE(whole->chosen.step_s, stopped->chosen.step_s);
+  // Of few numbers those are tried first that say most: nearly all of the gain is there.
+  const auto few =
+      propose_migration(plan_of(problem), problem, committed_calibration(), {}, {.points = 24});
+  EXPECT_LE(few->curve.size(), 25U);
+  EXPECT_LE(few->chosen.step_s, 1.01 * whole->chosen.step_s);
+}
+
 TEST(Migration, SaysWhyNothingIsHandedOver) {
   const auto why = [](const PlanningProblem& problem, const ExecutionPlan& plan) {
     return migration_text(propose_migration(plan, problem, committed_calibration()));

@@ -240,7 +240,7 @@ class Search {
   // Of a plan's segment, by the judge.
   int64_t least_of_segment_us(const Assignment& plan, int segment) const {
     const std::vector<int>& calls = room_.segments[segment];
-    if (!options_.hands_over ||
+    if (!options_.hides_scoring ||
         std::none_of(calls.begin(), calls.end(), [&](int call) { return scores(call); }))
       return segment_us(room_, plan, segment, {}, Moves::kNone);
     int64_t longest_us = 0;
@@ -251,6 +251,7 @@ class Search {
 
   // Whether the judge may find a plan to take less than that.
   bool may_take_less(const Choice& choice, double than_s) const {
+    than_s = std::min(than_s, options_.limit_s);
     if (!options_.evaluator_bounds_judge || !std::isfinite(than_s)) return true;
     const Assignment plan = assignment_of(room_, choice);
     int64_t least_us = 0;

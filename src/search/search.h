@@ -7,6 +7,7 @@
 // Without a judge the evaluator has the last word.
 #pragma once
 
+#include <cmath>
 #include <functional>
 #include <optional>
 #include <string>
@@ -36,6 +37,11 @@ inline void note_device(Verdict& verdict, double peak_bytes, double capacity_byt
   verdict.capacity_bytes = capacity_bytes;
 }
 
+// Whether a plan fits and leaves a share of every device's memory free.
+inline bool leaves(const Verdict& verdict, double margin) {
+  return verdict.fits && verdict.peak_bytes <= (1 - margin) * verdict.capacity_bytes;
+}
+
 // Called by several threads at once.
 using Judge = std::function<Result<Verdict>(const ExecutionPlan&)>;
 
@@ -52,9 +58,11 @@ struct SearchOptions {
   // No plan takes less by the judge than by the evaluator with nothing moved (Moves::kNone), as by
   // the simulator without fusion and staleness: what cannot be faster then is not judged.
   bool evaluator_bounds_judge = false;
-  // The judge hands the generation over (search/whole.h): calls that score may hide behind it, so
-  // that of the evaluator's time generation and training alone count.
-  bool hands_over = false;
+  // The judge hands the generation over, or begins updates early (search/whole.h): calls that score
+  // may hide behind these, so that of the evaluator's time generation and training alone count.
+  bool hides_scoring = false;
+  // With evaluator_bounds_judge: what cannot take less than this is not judged either.
+  double limit_s = HUGE_VAL;
   bool bound = true;  // else Found::lower_bound_us is 0, which takes less time
   // Whether that share of the time there is has passed; asked between batches of plans for the
   // judge and between pieces of the bound. Empty: there is no limit.

@@ -9,25 +9,21 @@
 #include "plan/validate.h"
 #include "program/program.h"
 #include "search/judge.h"
+#include "search/migration.h"
 #include "search/predicted.h"
 #include "search/simulate.h"
 
 namespace braid::inline search {
 namespace {
 
-constexpr int kHandOverParts = 8;   // numbers of a hand-over are eighths of the samples, up to half
 constexpr int kUsualPart = 4;       // of the samples: a hand-over while plans are compared
 constexpr int kLeastPart = 64;      // and of eighths the first, halved down to this part
 constexpr double kHopeless = 1.03;  // of the step apart: updates are not fused with a hand-over too
 constexpr double kHopelessHanded = 1.1;  // of a step that is known: not improved further
-constexpr const char* kFusedUpdates = "fused updates";
-constexpr const char* kHandOver = "a hand-over";
-constexpr const char* kPredicted = "predicted lengths";
-constexpr const char* kAhead = "rollouts ahead";
-
-int64_t samples_of(const PlanningProblem& problem) {
-  return problem.workload.prompts * problem.workload.samples_per_prompt;
-}
+// Numbers of `auto` are tried until so many devices have been simulated, but some in any case: all
+// of them on 32 devices.
+constexpr int64_t kDevicesOfNumbers = 3072, kLeastNumbers = 12;
+constexpr int kScoringParts[] = {2, 4};  // of the devices: for scorers, beside updates
 
 // The last stage of a pipeline may have the lowest devices, which the evaluator does not price.
 ExecutionPlan with_runs(ExecutionPlan plan) {
@@ -62,7 +58,11 @@ class WholeSearch {
     if (options_.parts.predicted_lengths && !late(kPredicted))
       for (const JudgedPlan* from : {&out_.fused, &out_.plain})
         if (!late()) BRAID_TRY(predict_lengths(JudgedPlan(*from)));
-    out_.best = out_.predicted;
+    out_.beside = out_.predicted;
+    const bool begins_early = parts_of(problem_, 0).train_beside_scoring;
+    if (begins_early && options_.parts.train_beside_scoring && !late(kBesideScoring))
+      BRAID_TRY(score_beside());
+    out_.best = out_.beside;
     if (options_.parts.staleness > 0 && !late(kAhead)) BRAID_TRY(look_ahead());
     BRAID_TRY(compile(out_.best.plan, problem_).status());  // judges do not verify lists
     return std::move(out_);
@@ -86,9 +86,7 @@ class WholeSearch {
     return ok_status();
   }
 
-  bool accepts(const Verdict& verdict) const {
-    return verdict.fits && verdict.peak_bytes <= (1 - out_.found.margin) * verdict.capacity_bytes;
-  }
+  bool accepts(const Verdict& verdict) const { return leaves(verdict, out_.found.margin); }
 
   // None: none is accepted.
   std::optional<JudgedPlan> fastest_of(const std::vector<JudgedPlan>& judged) const {
@@ -109,22 +107,53 @@ class WholeSearch {
              (kind != CallKind::kInfer || entry.strategy.zero_stage == 0) &&
              (kind != CallKind::kGenerate || entry.strategy.dp > 1);
     };
-    const Judge handed = [this](ExecutionPlan plan) {
-      plan.fusion.migrate_below_samples = samples_of(problem_) / kUsualPart;
-      Result<Verdict> verdict =
-          validate(plan, problem_).ok() ? judge_(plan) : Result<Verdict>(refused());
-      return verdict.status().code() == Code::kInvalidInput ? refused() : verdict;
-    };
+    const Judge handed = judge_with([this](Fusion& fusion) {
+      fusion.migrate_below_samples = samples_of(problem_) / kUsualPart;
+    });
     BRAID_TRY(edit_fusion(JudgedPlan(out_.plain)));
     BRAID_TRY(edit_fusion(JudgedPlan(out_.fused_training)));
     for (const SpaceOptions& space : {space_options, together(space_options)}) {
       if (late()) break;
-      SearchOptions search = plain_options();
-      search.hands_over = true;
-      BRAID_ASSIGN(std::optional<JudgedPlan> best, best_in(space, search, handed));
+      BRAID_ASSIGN(std::optional<JudgedPlan> best,
+                   best_in(space, hiding_options(out_.fused.verdict.step_s), handed));
       if (best && best->verdict.step_s < kHopelessHanded * out_.fused.verdict.step_s)
         BRAID_TRY(improve_handed(*std::move(best)));
     }
+    return choose_numbers(&out_.fused);
+  }
+
+  // A judge of plans with a part that not all can have.
+  Judge judge_with(std::function<void(Fusion&)> part) const {
+    return [this, part = std::move(part)](ExecutionPlan plan) {
+      part(plan.fusion);
+      Result<Verdict> verdict =
+          validate(plan, problem_).ok() ? judge_(plan) : Result<Verdict>(refused());
+      return verdict.status().code() == Code::kInvalidInput ? refused() : verdict;
+    };
+  }
+
+  // The plan with the hand-over that `auto` chooses for it (search/migration.h), on many devices
+  // out of fewer numbers, where that is faster.
+  Status choose_numbers(JudgedPlan* at) {
+    ExecutionPlan plan = at->plan;
+    plan.fusion.migrate_below_samples = kAutoMigration;
+    plan.fusion.migrate_to_samples = 0, plan.fusion.migrate_cache = true;
+    if (late() || !validate(plan, problem_).ok()) return ok_status();
+    MigrationLimits limits;
+    limits.points =
+        std::max<int64_t>(kLeastNumbers, kDevicesOfNumbers / device_count(problem_.cluster));
+    limits.stop = [this] {
+      const auto& asked = options_.search.units.stop;
+      return late() || (asked && asked());
+    };
+    Result<MigrationProposal> chosen = propose_migration(plan, problem_, calibration_, {}, limits);
+    if (chosen.status().code() == Code::kInvalidInput) return ok_status();
+    BRAID_TRY(chosen.status());
+    out_.tried += std::ssize(chosen->curve);
+    if (chosen->chosen.below == 0) return ok_status();
+    BRAID_ASSIGN(Verdict verdict, judge_(chosen->plan));
+    if (accepts(verdict) && verdict.step_s < at->verdict.step_s)
+      *at = {std::move(chosen->plan), std::move(verdict)};
     return ok_status();
   }
 
@@ -158,6 +187,14 @@ class WholeSearch {
     return out;
   }
 
+  // Of searches whose judge lets calls that score hide behind others.
+  SearchOptions hiding_options(double limit_s) const {
+    SearchOptions out = plain_options();
+    out.hides_scoring = true;
+    out.limit_s = limit_s;
+    return out;
+  }
+
   // Searches among plans with all devices for each call, and among those of which nothing waits on
   // the host: few enough to be searched better in a short time.
   Status search_narrower() {
@@ -165,7 +202,9 @@ class WholeSearch {
     present.allowed_role = [](const RolePlan&) { return false; };
     for (const SpaceOptions& narrower : {together(options_.space), present}) {
       if (late()) break;
-      BRAID_ASSIGN(std::optional<JudgedPlan> best, best_in(narrower, plain_options(), judge_));
+      SearchOptions search = plain_options();
+      search.limit_s = out_.plain.verdict.step_s;
+      BRAID_ASSIGN(std::optional<JudgedPlan> best, best_in(narrower, search, judge_));
       if (best && best->verdict.step_s < out_.plain.verdict.step_s) out_.plain = *std::move(best);
     }
     return ok_status();
@@ -244,7 +283,13 @@ class WholeSearch {
   Result<double> hand_over_s(int64_t below, JudgedPlan* at) {
     ExecutionPlan plan = at->plan;
     plan.fusion.migrate_below_samples = below;
-    if (below < 1 || late() || !validate(plan, problem_).ok()) return HUGE_VAL;
+    return below < 1 ? HUGE_VAL : step_with_part(std::move(plan), at);
+  }
+
+  // A step of a plan with a part, which takes the place of another plan where it is faster;
+  // infinite where it cannot have the part, or no time is left.
+  Result<double> step_with_part(ExecutionPlan plan, JudgedPlan* at) {
+    if (late() || !validate(plan, problem_).ok()) return HUGE_VAL;
     Result<Verdict> verdict = judge_(plan);
     ++out_.tried;
     if (verdict.status().code() == Code::kInvalidInput) return HUGE_VAL;
@@ -264,10 +309,62 @@ class WholeSearch {
     ++out_.tried;
     if (verdict.status().code() == Code::kInvalidInput) return ok_status();
     BRAID_TRY(verdict.status());
-    if (!accepts(*verdict) || verdict->step_s >= out_.predicted.verdict.step_s) return ok_status();
+    if (!accepts(*verdict) || verdict->step_s >= (1 - kNoGain) * out_.predicted.verdict.step_s)
+      return ok_status();
     if (late(kPredicted)) return ok_status();
     BRAID_ASSIGN(const PredictedGain gain, predicted_gain(from.plan, problem_, calibration_));
-    if (gain.pays()) out_.predicted = {std::move(plan), *verdict};
+    if (!gain.pays()) return ok_status();
+    out_.predicted = {std::move(plan), *verdict};
+    return options_.parts.hand_over ? choose_numbers(&out_.predicted) : ok_status();
+  }
+
+  // Searches among plans whose scorers have other devices than updates, each judged with an update
+  // that begins as early as it can; of their best, and of plans without, the best number.
+  Status score_beside() {
+    for (const JudgedPlan* from : {&out_.plain, &out_.predicted})
+      BRAID_TRY(begin_early(JudgedPlan(*from)));
+    const Judge early = judge_with([first = numbers_beside_scoring(problem_).front()](
+                                       Fusion& fusion) { fusion.train_beside_scoring = first; });
+    for (const int part : kScoringParts) {
+      const int scoring = device_count(problem_.cluster) / part;
+      if (late() || scoring == 0) break;
+      BRAID_ASSIGN(
+          std::optional<JudgedPlan> best,
+          best_in(scoring_apart(scoring), hiding_options(out_.beside.verdict.step_s), early));
+      if (best) BRAID_TRY(begin_early(*std::move(best)));
+    }
+    return ok_status();
+  }
+
+  // The part of a space in which the last devices score and the others learn.
+  SpaceOptions scoring_apart(int scoring) const {
+    SpaceOptions space = options_.space;
+    const int learning = device_count(problem_.cluster) - scoring;
+    const DeviceMesh learns = *contiguous_mesh(problem_.cluster, 0, learning);
+    const DeviceMesh scores = *contiguous_mesh(problem_.cluster, learning, scoring);
+    space.meshes.push_back(learns), space.meshes.push_back(scores);
+    space.allowed = [this, learns, scores, also = options_.space.allowed](const CallPlan& entry) {
+      const CallKind kind = find_call(problem_.graph, entry.call)->kind;
+      if (also && !also(entry)) return false;
+      if (kind == CallKind::kTrainStep) return entry.mesh == learns;
+      return kind != CallKind::kInfer || (entry.mesh == scores && entry.strategy.zero_stage == 0);
+    };
+    return space;
+  }
+
+  // From a plan to its fastest one with an update that begins early, or none, without the fusions
+  // that exclude that: more mini-batches before the update as long as they make a step faster.
+  Status begin_early(JudgedPlan at) {
+    const bool predicted = at.plan.fusion.predicted_lengths;
+    double last_s = HUGE_VAL;
+    for (const int64_t first : numbers_beside_scoring(problem_)) {
+      ExecutionPlan plan = at.plan;
+      plan.fusion = Fusion();
+      plan.fusion.predicted_lengths = predicted, plan.fusion.train_beside_scoring = first;
+      BRAID_ASSIGN(const double step_s, step_with_part(std::move(plan), &out_.beside));
+      if (step_s >= last_s) break;
+      last_s = step_s;
+    }
     return ok_status();
   }
 
@@ -291,116 +388,14 @@ class WholeSearch {
 
 }  // namespace
 
-PlanParts parts_of(const Graph& graph, int64_t staleness) {
-  const auto updates = std::count_if(graph.calls.begin(), graph.calls.end(), [](const Call& call) {
-    return call.kind == CallKind::kTrainStep;
-  });
-  const bool draws = generates(graph);
-  return {updates == 2, draws, draws ? staleness : 0, draws};
-}
-
-bool has_parts(const Graph& graph) { return !part_names(parts_of(graph, 0)).empty(); }
-
-std::vector<std::string> part_names(const PlanParts& parts) {
-  std::vector<std::string> out;
-  if (parts.fused_training) out.emplace_back(kFusedUpdates);
-  if (parts.hand_over) out.emplace_back(kHandOver);
-  if (parts.predicted_lengths) out.emplace_back(kPredicted);
-  if (parts.staleness > 0) out.emplace_back(kAhead);
-  return out;
-}
-
 AheadOptions ahead_options(const WholeOptions& options) {
   AheadOptions out;
   out.staleness = options.parts.staleness;
-  out.units = options.ahead_units;
-  out.threads = options.search.units.threads;
   out.space = options.space;
-  out.judged = options.search.judged;
-  out.polish = options.search.polish;
+  out.search = options.search;
+  out.search.units.max_units = options.ahead_units;
   out.judge = options.judge;
-  out.stop = options.search.units.stop;
   return out;
-}
-
-std::string parts_text(const ExecutionPlan& plan) {
-  std::vector<std::string> out;
-  if (plan.fusion.train_schedules) out.emplace_back(kFusedUpdates);
-  if (plan.fusion.migrate_below_samples > 0)
-    out.push_back(
-        cat("a hand-over of generation below ", plan.fusion.migrate_below_samples, " samples"));
-  if (plan.fusion.predicted_lengths) out.emplace_back(kPredicted);
-  if (plan.fusion.train_beside_scoring > 0) out.push_back("training beside scoring");
-  if (plan.staleness > 0)
-    out.push_back(
-        cat("rollouts ", plan.staleness, plan.staleness == 1 ? " step" : " steps", " ahead"));
-  return join(out, " and ");
-}
-
-std::vector<ExecutionPlan> part_edits(const ExecutionPlan& plan, const PlanningProblem& problem,
-                                      const PlanParts& parts) {
-  std::vector<ExecutionPlan> out;
-  const auto keep = [&](ExecutionPlan edited) {
-    if (!(edited == plan) && validate(edited, problem).ok()) out.push_back(std::move(edited));
-  };
-  if (parts.fused_training && !plan.fusion.train_schedules) {
-    ExecutionPlan fused = facing_updates(plan, problem.graph);
-    fused.fusion.train_schedules = true;
-    keep(std::move(fused));
-  }
-  if (plan.fusion.train_schedules) {
-    ExecutionPlan apart = plan;
-    apart.fusion.train_schedules = false;
-    apart.fusion.seed = Fusion().seed, apart.fusion.units = Fusion().units;
-    keep(std::move(apart));
-  }
-  if (parts.predicted_lengths) {
-    ExecutionPlan other = plan;
-    other.fusion.predicted_lengths = !plan.fusion.predicted_lengths;
-    keep(std::move(other));
-  }
-  for (const int64_t staleness : {int64_t{0}, parts.staleness}) {
-    if (staleness == plan.staleness) continue;
-    ExecutionPlan aged = plan;
-    aged.staleness = staleness;
-    if (staleness > 0) aged.fusion = Fusion();  // it excludes both
-    keep(std::move(aged));
-  }
-  if (!parts.hand_over) return out;
-  for (int part = 0; part <= kHandOverParts / 2; ++part) {
-    ExecutionPlan handed = plan;
-    handed.fusion.migrate_below_samples = samples_of(problem) * part / kHandOverParts;
-    if (part == 0) handed.fusion.migrate_to_samples = 0, handed.fusion.migrate_cache = true;
-    keep(std::move(handed));
-  }
-  return out;
-}
-
-bool allows(const PlanParts& parts, const ExecutionPlan& plan) {
-  return (parts.fused_training || !plan.fusion.train_schedules) &&
-         (parts.hand_over || plan.fusion.migrate_below_samples == 0) &&
-         (parts.predicted_lengths || !plan.fusion.predicted_lengths) &&
-         plan.fusion.train_beside_scoring == 0 && plan.staleness <= parts.staleness;
-}
-
-int64_t whole_bound_us(const PlanSpace& space, const PlanParts& parts) {
-  int64_t after_another = space.fixed_us, work = 0;
-  for (const std::vector<int>& segment : space.segments) {
-    int64_t longest_here = 0, work_here = 0;
-    for (const int c : segment) {
-      const CallSpace& call = space.calls[c];
-      const CallKind kind = space.problem->graph.calls[call.call.value].kind;
-      if (kind != CallKind::kGenerate && kind != CallKind::kTrainStep) continue;
-      const bool drawn = kind == CallKind::kGenerate && parts.predicted_lengths;
-      longest_here =
-          std::max(longest_here, drawn ? call.least_drawn_us : call.options.front().time_us);
-      work_here += call.least_work_us;
-    }
-    after_another += std::max(longest_here, work_here / space.num_devices());
-    work += work_here;
-  }
-  const int64_t beside = std::max(longest_call_us(space), work / space.num_devices());
-  return parts.staleness > 0 ? std::min(beside, after_another) : after_another;
 }
 
 Result<WholeFound> search_whole(const PlanningProblem& problem, const CallPricer& pricer,

@@ -2,10 +2,14 @@
 
 #include <gmock/gmock.h>
 
+#include <algorithm>
+#include <set>
+
 #include "plan/test_problem.h"
 #include "plan/validate.h"
 #include "search/edits.h"
 #include "search/judge.h"
+#include "search/migration.h"
 #include "search/test_search.h"
 
 namespace braid::inline search {
@@ -51,13 +55,14 @@ TEST(WholeSearch, EachPartIsUsedWhereItIsAllowedAlone) {
   EXPECT_GE(all.found->plain.verdict.step_s, all.found->fused_training.verdict.step_s);
   EXPECT_GE(all.found->fused_training.verdict.step_s, all.found->fused.verdict.step_s);
   EXPECT_GE(all.found->fused.verdict.step_s, all.found->predicted.verdict.step_s);
-  EXPECT_GE(all.found->predicted.verdict.step_s, all.found->best.verdict.step_s);
+  EXPECT_GE(all.found->predicted.verdict.step_s, all.found->beside.verdict.step_s);
+  EXPECT_GE(all.found->beside.verdict.step_s, all.found->best.verdict.step_s);
   EXPECT_LT(all.found->best.verdict.step_s, all.found->plain.verdict.step_s);
   for (const JudgedPlan* one : {&all.found->plain, &all.found->fused, &all.found->best}) {
     EXPECT_TRUE(one->verdict.fits);
     EXPECT_TRUE(validate(one->plan, all.problem).ok());
   }
-  const PlanParts none{false, false, 0, false};
+  const PlanParts none{false, false, 0, false, false};
   const WholeFixture plain(whole_problem("ppo"), none);
   ASSERT_TRUE(plain.found.ok());
   EXPECT_EQ(plain.found->best.plan, plain.found->plain.plan);
@@ -69,7 +74,7 @@ TEST(WholeSearch, EachPartIsUsedWhereItIsAllowedAlone) {
 TEST(WholeSearch, EditsOfStalenessGoBothWays) {
   const PlanningProblem problem = whole_problem("grpo");
   ExecutionPlan plan = uniform_plan(problem, 2, 1, 2);
-  const PlanParts parts{false, false, 1, false};
+  const PlanParts parts{false, false, 1, false, false};
   EXPECT_TRUE(part_edits(plan, problem, parts).empty());
   for (CallPlan& entry : plan.calls) {
     const bool generates = find_call(problem.graph, entry.call)->kind == CallKind::kGenerate;
@@ -107,18 +112,116 @@ TEST(WholeSearch, EditsOfFusionAreLegalAndChangeFusionAlone) {
   plan.staleness = 0;
   EXPECT_TRUE(allows({}, plan));
   plan.fusion.train_beside_scoring = 1;
-  EXPECT_FALSE(allows({}, plan));
+  EXPECT_TRUE(allows({}, plan));
+  EXPECT_FALSE(allows({true, true, 1, true, false}, plan));
   EXPECT_EQ(parts_text(plan), "training beside scoring");
+}
+
+// Of a hand-over that is there also how samples move; of an update how early it begins.
+TEST(WholeSearch, EditsOfAHandOverAndOfAnEarlyUpdateAreThere) {
+  PlanningProblem problem = whole_problem("grpo");
+  problem.workload.minibatches = 8;
+  ExecutionPlan plan = uniform_plan(problem, 2, 1, 2);
+  plan.fusion.migrate_below_samples = 8;
+  std::set<int64_t> numbers, early;
+  int tokens = 0;
+  for (const ExecutionPlan& edited : part_edits(plan, problem, {})) {
+    EXPECT_TRUE(validate(edited, problem).ok());
+    const Fusion& fusion = edited.fusion;
+    if (fusion.migrate_below_samples > 0) numbers.insert(fusion.migrate_to_samples);
+    if (fusion.train_beside_scoring > 0) early.insert(fusion.train_beside_scoring);
+    tokens += fusion.migrate_cache ? 0 : 1;
+  }
+  EXPECT_THAT(numbers, ElementsAre(0, 4, 8, 16, 32));
+  EXPECT_THAT(early, ElementsAre(1, 2, 4));
+  EXPECT_EQ(tokens, 1);
+  plan.fusion = Fusion();
+  plan.fusion.train_beside_scoring = 2;
+  const auto edits = part_edits(plan, problem, {});
+  EXPECT_TRUE(std::any_of(edits.begin(), edits.end(),
+                          [](const ExecutionPlan& edited) { return edited.fusion == Fusion(); }));
+  problem.workload.minibatches = 256;  // a hundred parts at most
+  EXPECT_THAT(numbers_beside_scoring(problem), ElementsAre(3, 6, 12, 24, 48, 96, 192));
 }
 
 TEST(WholeSearch, PartsAreThoseOfTheGraph) {
   const auto names = [](const char* algorithm) {
-    return part_names(parts_of(whole_problem(algorithm).graph, 1));
+    return part_names(parts_of(whole_problem(algorithm), 1));
   };
   EXPECT_THAT(names("ppo"),
               ElementsAre("fused updates", "a hand-over", "predicted lengths", "rollouts ahead"));
-  EXPECT_THAT(names("grpo"), ElementsAre("a hand-over", "predicted lengths", "rollouts ahead"));
-  EXPECT_THAT(names("dpo"), ElementsAre());
+  EXPECT_THAT(names("grpo"), ElementsAre("a hand-over", "predicted lengths",
+                                         "training beside scoring", "rollouts ahead"));
+  EXPECT_THAT(names("dpo"), ElementsAre("training beside scoring"));
+  PlanningProblem once = whole_problem("dpo");
+  once.workload.minibatches = 1;
+  EXPECT_FALSE(has_parts(once));
+}
+
+PlanningProblem tailed_problem(const char* algorithm, double sigma) {
+  PlanningProblem problem = whole_problem(algorithm);
+  problem.workload.response = {LengthDistribution::Kind::kLognormal, 256, sigma, 2048, {}};
+  return problem;
+}
+
+// The number of a hand-over is the one that `auto` stands for, or a better one.
+TEST(WholeSearch, NoPlanIsSlowerThanWithAutoInItsPlace) {
+  for (const char* algorithm : {"ppo", "grpo"})
+    for (const double sigma : {0.6, 1.0}) {
+      const WholeFixture f(tailed_problem(algorithm, sigma), {false, true, 0, false, false});
+      ASSERT_TRUE(f.found.ok()) << f.found.status().message();
+      ExecutionPlan plan = f.found->best.plan;
+      plan.fusion = Fusion();
+      plan.fusion.migrate_below_samples = kAutoMigration;
+      const auto chosen = with_chosen_migration(plan, f.problem, committed_calibration());
+      if (!chosen.ok()) continue;
+      const auto verdict = simulate_plan(*chosen, f.problem, committed_calibration(), {});
+      ASSERT_TRUE(verdict.ok()) << verdict.status().message();
+      EXPECT_LE(f.found->best.verdict.step_s, verdict->step_s) << algorithm << " " << sigma;
+    }
+}
+
+// Where scorers have devices of their own, and among the plans that are judged elsewhere.
+TEST(WholeSearch, UpdatesBeginEarlyWhereThatPays) {
+  PlanningProblem problem = make_test_problem({.algorithm = "grpo",
+                                               .actor = "qwen2.5-0.5b",
+                                               .gpu = "b200",
+                                               .devices = 4,
+                                               .prompts = 64,
+                                               .samples = 4,
+                                               .minibatches = 4,
+                                               .prompt_tokens = 512,
+                                               .response_tokens = 512});
+  const PlanParts beside{false, false, 0, false, true};
+  SpaceOptions apart;
+  apart.allowed = [&problem](const CallPlan& entry) {
+    const bool learns = find_call(problem.graph, entry.call)->kind == CallKind::kTrainStep;
+    return entry.mesh == *contiguous_mesh(problem.cluster, learns ? 0 : 2, 2);
+  };
+  const WholeFixture kept(problem, beside, apart);
+  ASSERT_TRUE(kept.found.ok()) << kept.found.status().message();
+  EXPECT_GT(kept.found->best.plan.fusion.train_beside_scoring, 0);
+  EXPECT_LT(kept.found->best.verdict.step_s, kept.found->plain.verdict.step_s);
+  EXPECT_TRUE(validate(kept.found->best.plan, problem).ok());
+  const CallPricer pricer = *CallPricer::make(problem, committed_calibration());
+  WholeOptions options;
+  options.search.units.max_units = 1;
+  options.search.units.threads = 1;
+  options.search.judged = 2;
+  options.search.polish = false;
+  options.parts = beside;
+  int judged = 0;
+  options.judge =
+      [&, asked = simulator_judge(problem, committed_calibration())](const ExecutionPlan& plan) {
+        const auto scorer = call_plan(plan, "ref_logprob").mesh;
+        if (plan.fusion.train_beside_scoring > 0 &&
+            !overlaps(scorer, call_plan(plan, "update_actor").mesh))
+          ++judged;
+        return asked(plan);
+      };
+  const auto found = search_whole(problem, pricer, committed_calibration(), options);
+  ASSERT_TRUE(found.ok()) << found.status().message();
+  EXPECT_GT(judged, 0);
 }
 
 // Where no time is left, nothing of a part is judged.
@@ -129,7 +232,7 @@ TEST(WholeSearch, LeavesOutWhatNoTimeIsLeftFor) {
   options.search.units.max_units = 1;
   options.search.judged = 2;
   options.search.late = [](double) { return true; };
-  options.parts.staleness = 1;
+  options.parts = parts_of(problem, 1);
   const auto found = search_whole(problem, pricer, committed_calibration(), options);
   ASSERT_TRUE(found.ok()) << found.status().message();
   EXPECT_EQ(found->skipped, part_names(options.parts));
@@ -139,7 +242,7 @@ TEST(WholeSearch, LeavesOutWhatNoTimeIsLeftFor) {
     bool passed = false;
     const Judge asked = simulator_judge(problem, committed_calibration());
     options.found = found->found;
-    options.parts = {fused, !fused, 0, false};
+    options.parts = {fused, !fused, 0, false, false};
     options.search.late = [&](double) { return passed; };
     options.judge = [&](const ExecutionPlan& plan) {
       EXPECT_FALSE(passed);
@@ -159,17 +262,29 @@ TEST(WholeSearch, RolesRestWhereTheyMay) {
   space.allowed_role = [](const RolePlan& role) { return role.role.value == "reference"; };
   PlanningProblem tight = whole_problem("ppo");
   tight.memory_limit_gib = 14;
-  const WholeFixture limited(tight, {false, false, 0, false}, space);
+  const WholeFixture limited(tight, {false, false, 0, false, false}, space);
   ASSERT_TRUE(limited.found.ok()) << limited.found.status().message();
   for (const JudgedPlan& judged : limited.found->found.judged)
     for (const RolePlan& role : judged.plan.roles) EXPECT_EQ(role.role.value, "reference");
+}
+
+// With a hand-over, or with scorers on devices of their own, from which edits begin.
+ExecutionPlan plan_with_parts(const PlanningProblem& problem, bool handed) {
+  ExecutionPlan plan = uniform_plan(problem, handed ? 4 : 2, 1, 1);
+  if (handed) plan.fusion.migrate_below_samples = samples_of(problem) / 4;
+  for (CallPlan& call : plan.calls) {
+    const bool learns = find_call(problem.graph, call.call)->kind == CallKind::kTrainStep;
+    if (learns) call.strategy.zero_stage = 3;  // room for both updates
+    if (!handed) call.mesh = *contiguous_mesh(problem.cluster, learns ? 0 : 2, 2);
+  }
+  return plan;
 }
 
 // Edits of what was found and of plain pipelines, with fusion and staleness among them.
 TEST(WholeSearch, NoEditIsBelowTheBound) {
   for (const char* algorithm : {"ppo", "grpo"}) {
     SCOPED_TRACE(algorithm);
-    const WholeFixture f(whole_problem(algorithm), {true, true, 1});
+    const WholeFixture f(tailed_problem(algorithm, 0.8), {true, true, 1});
     ASSERT_TRUE(f.found.ok()) << f.found.status().message();
     const PlanSpace space = *make_plan_space(f.problem, f.pricer);
     const double bound_s = static_cast<double>(whole_bound_us(space, {true, true, 1})) / 1e6;
@@ -177,10 +292,11 @@ TEST(WholeSearch, NoEditIsBelowTheBound) {
     EXPECT_GT(bound_s, 0);
     EXPECT_LE(bound_s, synchronous_s);
     const Judge judge = simulator_judge(f.problem, committed_calibration());
-    int compared = 0, fused = 0, predicted = 0, stale = 0;
+    int compared = 0, fused = 0, predicted = 0, stale = 0, ways = 0, early = 0;
     for (uint64_t i = 0; i < (full_tier() ? 200U : 20U); ++i)
       for (const ExecutionPlan& from :
-           {f.found->fused.plan, f.found->best.plan, uniform_plan(f.problem, 2, 1, 2)}) {
+           {f.found->fused.plan, f.found->best.plan, uniform_plan(f.problem, 2, 1, 2),
+            plan_with_parts(f.problem, true), plan_with_parts(f.problem, false)}) {
         RandomStream random(11, i);
         ExecutionPlan edited = random_edit(from, f.problem, random);
         const auto parts = part_edits(edited, f.problem, {true, true, 1});
@@ -194,11 +310,15 @@ TEST(WholeSearch, NoEditIsBelowTheBound) {
         fused += edited.fusion == Fusion() ? 0 : 1;
         predicted += edited.fusion.predicted_lengths ? 1 : 0;
         stale += edited.staleness > 0 ? 1 : 0;
+        ways += edited.fusion.migrate_to_samples > 0 || !edited.fusion.migrate_cache ? 1 : 0;
+        early += edited.fusion.train_beside_scoring > 0 ? 1 : 0;
       }
     EXPECT_GT(compared, 10);
     EXPECT_GT(fused, 0);
     EXPECT_GT(predicted, 0);
     EXPECT_GT(stale, 0);
+    EXPECT_GT(ways, 0);
+    EXPECT_EQ(early > 0, algorithm == std::string("grpo"));
   }
 }
 

@@ -1,0 +1,205 @@
+#include "search/parts.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "base/text.h"
+#include "plan/validate.h"
+#include "program/early_update.h"
+#include "search/fuse.h"
+
+namespace braid::inline search {
+namespace {
+
+constexpr int64_t kMostPartsOfUpdate = 100;  // (program/early_update.h)
+
+// The edits of a plan that are legal.
+class PartEdits {
+ public:
+  PartEdits(const ExecutionPlan& plan, const PlanningProblem& problem)
+      : plan_(plan), problem_(problem) {}
+
+  std::vector<ExecutionPlan> take() { return std::move(out_); }
+
+  void add_fused_updates() {
+    if (plan_.fusion.train_schedules) return;
+    ExecutionPlan fused = facing_updates(plan_, problem_.graph);
+    fused.fusion.train_schedules = true;
+    keep(std::move(fused));
+  }
+
+  void add_edits_of_fused_updates() {
+    if (!plan_.fusion.train_schedules) return;
+    Fusion apart = plan_.fusion;
+    apart.train_schedules = false;
+    apart.seed = Fusion().seed, apart.units = Fusion().units;
+    keep(apart);
+    Fusion other = plan_.fusion;  // another order
+    ++other.seed;
+    keep(other);
+    other = plan_.fusion;
+    other.units = std::max<int64_t>(1, other.units / 2);
+    keep(other);
+  }
+
+  void add_predicted_lengths() {
+    Fusion other = plan_.fusion;
+    other.predicted_lengths = !other.predicted_lengths;
+    keep(other);
+  }
+
+  void add_staleness(int64_t most) {
+    for (const int64_t staleness : {int64_t{0}, most}) {
+      if (staleness == plan_.staleness) continue;
+      ExecutionPlan aged = plan_;
+      aged.staleness = staleness;
+      if (staleness > 0) aged.fusion = Fusion();  // it excludes all
+      keep(std::move(aged));
+    }
+  }
+
+  void add_hand_overs() {
+    for (int part = 0; part <= kHandOverParts / 2; ++part) {
+      Fusion handed = plan_.fusion;
+      handed.migrate_below_samples = samples_of(problem_) * part / kHandOverParts;
+      if (part == 0) handed.migrate_to_samples = 0, handed.migrate_cache = true;
+      keep(handed);
+    }
+    if (plan_.fusion.migrate_below_samples > 0) add_ways_of_samples();
+  }
+
+  void add_beside_scoring() {
+    std::vector<int64_t> numbers = numbers_beside_scoring(problem_);
+    numbers.push_back(0);
+    for (const int64_t first : numbers) {
+      Fusion beside = plan_.fusion;
+      if (first > 0) beside = Fusion();
+      beside.predicted_lengths = plan_.fusion.predicted_lengths;
+      beside.train_beside_scoring = first;
+      keep(beside);
+    }
+  }
+
+ private:
+  void keep(ExecutionPlan edited) {
+    if (!(edited == plan_) && validate(edited, problem_).ok()) out_.push_back(std::move(edited));
+  }
+  void keep(const Fusion& fusion) {
+    ExecutionPlan edited = plan_;
+    edited.fusion = fusion;
+    keep(std::move(edited));
+  }
+
+  // Whether caches move, and parts and multiples of a replica's share that replicas go on with.
+  void add_ways_of_samples() {
+    Fusion other = plan_.fusion;
+    other.migrate_cache = !other.migrate_cache;
+    keep(other);
+    other = plan_.fusion;
+    for (const CallPlan& entry : plan_.calls) {
+      if (find_call(problem_.graph, entry.call)->kind != CallKind::kGenerate) continue;
+      const int64_t share = samples_of(problem_) / std::max(1, entry.strategy.dp);
+      for (const int64_t most : {int64_t{0}, share / 4, share / 2, share, share * 2}) {
+        other.migrate_to_samples = most;
+        keep(other);
+      }
+    }
+  }
+
+  const ExecutionPlan& plan_;
+  const PlanningProblem& problem_;
+  std::vector<ExecutionPlan> out_;
+};
+
+}  // namespace
+
+int64_t samples_of(const PlanningProblem& problem) {
+  return problem.workload.prompts * problem.workload.samples_per_prompt;
+}
+
+PlanParts parts_of(const PlanningProblem& problem, int64_t staleness) {
+  const Graph& graph = problem.graph;
+  const auto updates = std::count_if(graph.calls.begin(), graph.calls.end(), [](const Call& call) {
+    return call.kind == CallKind::kTrainStep;
+  });
+  const bool draws = generates(graph);
+  const bool beside = may_score_beside_update(graph) && !numbers_beside_scoring(problem).empty();
+  return {updates == 2, draws, draws ? staleness : 0, draws, beside};
+}
+
+bool has_parts(const PlanningProblem& problem) { return !part_names(parts_of(problem, 0)).empty(); }
+
+std::vector<std::string> part_names(const PlanParts& parts) {
+  std::vector<std::string> out;
+  if (parts.fused_training) out.emplace_back(kFusedUpdates);
+  if (parts.hand_over) out.emplace_back(kHandOver);
+  if (parts.predicted_lengths) out.emplace_back(kPredicted);
+  if (parts.train_beside_scoring) out.emplace_back(kBesideScoring);
+  if (parts.staleness > 0) out.emplace_back(kAhead);
+  return out;
+}
+
+std::string parts_text(const ExecutionPlan& plan) {
+  std::vector<std::string> out;
+  if (plan.fusion.train_schedules) out.emplace_back(kFusedUpdates);
+  if (plan.fusion.migrate_below_samples > 0)
+    out.push_back(
+        cat("a hand-over of generation below ", plan.fusion.migrate_below_samples, " samples"));
+  if (plan.fusion.predicted_lengths) out.emplace_back(kPredicted);
+  if (plan.fusion.train_beside_scoring > 0) out.emplace_back(kBesideScoring);
+  if (plan.staleness > 0)
+    out.push_back(
+        cat("rollouts ", plan.staleness, plan.staleness == 1 ? " step" : " steps", " ahead"));
+  return join(out, " and ");
+}
+
+std::vector<int64_t> numbers_beside_scoring(const PlanningProblem& problem) {
+  const int64_t all = problem.workload.minibatches;
+  std::vector<int64_t> out;
+  for (int64_t first = (all + kMostPartsOfUpdate - 1) / kMostPartsOfUpdate; first < all; first *= 2)
+    out.push_back(first);
+  return out;
+}
+
+std::vector<ExecutionPlan> part_edits(const ExecutionPlan& plan, const PlanningProblem& problem,
+                                      const PlanParts& parts) {
+  PartEdits edits(plan, problem);
+  if (parts.fused_training) edits.add_fused_updates();
+  edits.add_edits_of_fused_updates();
+  if (parts.predicted_lengths) edits.add_predicted_lengths();
+  edits.add_staleness(parts.staleness);
+  if (parts.hand_over) edits.add_hand_overs();
+  if (parts.train_beside_scoring && may_score_beside_update(problem.graph))
+    edits.add_beside_scoring();
+  return edits.take();
+}
+
+bool allows(const PlanParts& parts, const ExecutionPlan& plan) {
+  return (parts.fused_training || !plan.fusion.train_schedules) &&
+         (parts.hand_over || plan.fusion.migrate_below_samples == 0) &&
+         (parts.predicted_lengths || !plan.fusion.predicted_lengths) &&
+         (parts.train_beside_scoring || plan.fusion.train_beside_scoring == 0) &&
+         plan.staleness <= parts.staleness;
+}
+
+int64_t whole_bound_us(const PlanSpace& space, const PlanParts& parts) {
+  int64_t after_another = space.fixed_us, work = 0;
+  for (const std::vector<int>& segment : space.segments) {
+    int64_t longest_here = 0, work_here = 0;
+    for (const int c : segment) {
+      const CallSpace& call = space.calls[c];
+      const CallKind kind = space.problem->graph.calls[call.call.value].kind;
+      if (kind != CallKind::kGenerate && kind != CallKind::kTrainStep) continue;
+      const bool drawn = kind == CallKind::kGenerate && parts.predicted_lengths;
+      longest_here =
+          std::max(longest_here, drawn ? call.least_drawn_us : call.options.front().time_us);
+      work_here += call.least_work_us;
+    }
+    after_another += std::max(longest_here, work_here / space.num_devices());
+    work += work_here;
+  }
+  const int64_t beside = std::max(longest_call_us(space), work / space.num_devices());
+  return parts.staleness > 0 ? std::min(beside, after_another) : after_another;
+}
+
+}  // namespace braid::inline search
