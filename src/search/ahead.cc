@@ -73,7 +73,7 @@ Result<std::optional<JudgedPlan>> best_with(const PlanningProblem& problem,
   if (static_cast<double>(longest_call_us(*space)) / 1e6 >= limit_s)
     return std::optional<JudgedPlan>();
   SearchOptions search = options.search;
-  search.bound = search.bounded = search.hides_scoring = false;
+  search.bound = search.evaluator_bounds_judge = search.hides_scoring = false;
   const auto found = search_plans(*space, search, judge);
   if (found.status().code() == Code::kInfeasible) return std::optional<JudgedPlan>();
   BRAID_TRY(found.status());
