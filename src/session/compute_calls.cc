@@ -94,16 +94,12 @@ Status ComputeCalls::compute(const Call& call) {
 
 Result<StepSums> ComputeCalls::tell(const Exchange& shared, const StepSums& own) {
   const std::string& name = step_.call(shared.producer).name;
-  const bool failed = step_.talk.keeps_failure();
-  BRAID_ASSIGN(const auto said,
-               account_.share(shared, step_.position.step, {words_of(failed, own), !failed}));
+  const int32_t failed = step_.talk.failed_word();
+  BRAID_ASSIGN(const auto said, account_.share(shared, step_.position.step,
+                                               {words_of(failed != 0, own), failed == 0}));
+  BRAID_TRY(step_.talk.hear(said, "the end of " + name));
   StepSums all;
-  bool fails = false;
-  for (const std::vector<int32_t>& rank : said) {
-    fails = fails || rank.front() != 0;
-    all.merge(sums_in(rank));
-  }
-  if (fails) BRAID_TRY(step_.talk.all_well("the end of " + name));
+  for (const std::vector<int32_t>& rank : said) all.merge(sums_in(rank));
   return all;
 }
 
