@@ -2,6 +2,7 @@
 
 #include <cmath>
 
+#include "advise/table.h"
 #include "advise/whole_plan.h"
 #include "base/text.h"
 #include "base/units.h"
@@ -9,9 +10,6 @@
 
 namespace braid::inline advise {
 namespace {
-
-// "17.477 s": what a prediction can mean.
-std::string step_text(double seconds) { return cat(fixed_text(seconds, 3), " s"); }
 
 std::string percent_text(double share) { return format_double(std::round(1e4 * share) / 100); }
 

@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "base/text.h"
+
 namespace braid::inline advise {
 
 std::string aligned_table(const std::vector<std::vector<std::string>>& rows,
@@ -21,5 +23,7 @@ std::string aligned_table(const std::vector<std::vector<std::string>>& rows,
   }
   return out;
 }
+
+std::string step_text(double seconds) { return cat(fixed_text(seconds, 3), " s"); }
 
 }  // namespace braid::inline advise

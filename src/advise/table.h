@@ -1,4 +1,4 @@
-// Tables of text. Pure.
+// Tables of text, and what stands in them. Pure.
 #pragma once
 
 #include <string>
@@ -10,5 +10,8 @@ namespace braid::inline advise {
 // at least one row, all of the length of `to_the_right`.
 std::string aligned_table(const std::vector<std::vector<std::string>>& rows,
                           const std::vector<bool>& to_the_right);
+
+// "17.477 s": as many digits as a prediction can mean, in one unit.
+std::string step_text(double seconds);
 
 }  // namespace braid::inline advise
