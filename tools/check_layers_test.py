@@ -37,6 +37,12 @@ class CheckLayers(unittest.TestCase):
         found = faults(plan_in_plan_dot_h='#include "base/text.h"\n#include "host/file.h"\n')
         self.assertEqual(found, ["src/plan/plan.h:2: plan may not include host (tools/layers.toml)"])
 
+    def test_what_a_module_never_sees(self):
+        layers = LAYERS + '\n[never]\nruntime = ["base"]\n'
+        self.assertEqual(faults(layers), [])
+        found = faults(layers, runtime_in_run_dot_cc='#include "host/file.h"\n#include "plan/plan.h"\n#include "base/text.h"\n')
+        self.assertEqual(found, ["src/runtime/run.cc:3: runtime may not include base (tools/layers.toml)"])
+
     def test_an_edge_that_nothing_uses(self):
         found = faults(runtime_in_run_dot_cc='#include "host/file.h"\n')
         self.assertEqual(found, ["tools/layers.toml: runtime includes nothing of plan"])

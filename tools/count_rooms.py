@@ -65,7 +65,7 @@ def functions_of(path, room):
 class Tree:
     def __init__(self, root):
         self.root = root
-        self.edges, _ = read_layers(root / "tools" / "layers.toml")
+        self.edges, *_ = read_layers(root / "tools" / "layers.toml")
         self.files = {room: [path for path in paths if "_test." not in path.name] for room, paths in by_module(root, self.edges).items()}
         self.files[APPS] = [path for path in sources(root / "apps") if "_test." not in path.name]
         self.below = {room: closure(self.edges, room) for room in self.edges}

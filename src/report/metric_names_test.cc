@@ -5,6 +5,7 @@
 
 #include <set>
 
+#include "foreign/keys/metric_names.h"
 #include "host/file.h"
 #include "report/metrics_log.h"
 #include "report/run_record.h"

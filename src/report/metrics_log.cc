@@ -5,6 +5,7 @@
 #include <filesystem>
 
 #include "base/text.h"
+#include "foreign/keys/metric_names.h"
 #include "host/file.h"
 #include "host/machine.h"
 #include "report/json_rows.h"

@@ -1,13 +1,13 @@
-#include "report/metric_names.h"
+#include "foreign/keys/metric_names.h"
 
 #include "base/text.h"
 
-namespace braid::inline report {
+namespace braid::inline foreign_keys {
 namespace {
 
 // verl: trainer/ppo/metric_utils.py, core_algos.py and ray_trainer.py of August 2026. TRL 1.9:
 // grpo_trainer.py, dpo_trainer.py, kto_trainer.py, reward_trainer.py.
-constexpr MetricName kNames[] = {
+constexpr MetricName kMetricNames[] = {
     {"reward/raw_mean", "critic/score/mean", "reward"},
     {"reward/raw_max", "critic/score/max", ""},
     {"reward/raw_min", "critic/score/min", ""},
@@ -96,7 +96,7 @@ std::string with_reward(const std::string& pattern, const std::string& reward) {
 }  // namespace
 
 const std::vector<MetricName>& metric_names() {
-  static const std::vector<MetricName> all(std::begin(kNames), std::end(kNames));
+  static const std::vector<MetricName> all(std::begin(kMetricNames), std::end(kMetricNames));
   return all;
 }
 
@@ -105,9 +105,9 @@ std::string metric_name(const std::string& ours, const std::string& names) {
   const auto theirs = [&](const MetricName& row) {
     return std::string(names == "verl" ? row.verl : row.trl);
   };
-  for (const MetricName& row : kNames)
+  for (const MetricName& row : kMetricNames)
     if (ours == row.ours) return theirs(row).empty() ? ours : theirs(row);
-  for (const MetricName& row : kNames)
+  for (const MetricName& row : kMetricNames)
     if (const std::string reward = reward_in(row.ours, ours); !reward.empty())
       return theirs(row).empty() ? ours : with_reward(theirs(row), reward);
   return ours;
@@ -118,27 +118,9 @@ std::string metric_names_table() {
     return name.empty() ? std::string("") : cat("`", name, "`");
   };
   std::string out = "| Braid | verl | TRL |\n|---|---|---|\n";
-  for (const MetricName& row : kNames)
+  for (const MetricName& row : kMetricNames)
     out += cat("| ", cell(row.ours), " | ", cell(row.verl), " | ", cell(row.trl), " |\n");
   return out;
 }
 
-Status restore_names(const std::string& names, const std::string& where, std::vector<Json>* rows) {
-  if (names.empty()) return ok_status();
-  BRAID_ASSIGN(const Json json, parse_json(names, where));
-  const auto ours = json.find("ours");
-  if (ours == json.end() || !ours->is_object())
-    return invalid_input(cat(where, ": is no table of names"));
-  for (Json& row : *rows) {
-    Json renamed = Json::object();
-    for (const auto& [name, value] : row.items()) {
-      const auto found = ours->find(name);
-      renamed[found != ours->end() && found->is_string() ? found->get<std::string>() : name] =
-          value;
-    }
-    row = std::move(renamed);
-  }
-  return ok_status();
-}
-
-}  // namespace braid::inline report
+}  // namespace braid::inline foreign_keys
