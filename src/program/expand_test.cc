@@ -543,9 +543,11 @@ TEST(RoundTest, IsCutWhereAPassOfItsOwnIsWorthIt) {
   EXPECT_THAT(cut_round({}, 2), ElementsAre(0));
 }
 
-TEST(RoundTest, EveryBatchPassesEveryStage) {
+class RoundOfStages : public testing::TestWithParam<int> {};
+
+TEST_P(RoundOfStages, EveryBatchPassesEveryStage) {
   CallPlacement where;
-  where.strategy.pp = 3;
+  where.strategy.pp = 3, where.strategy.interleave = GetParam();
   for (int rank = 0; rank < 3; ++rank) where.mesh.devices.push_back(DeviceId{rank});
   ModelShape model;
   model.layers = 6, model.hidden = 4;
@@ -568,6 +570,8 @@ TEST(RoundTest, EveryBatchPassesEveryStage) {
       }
   }
 }
+
+INSTANTIATE_TEST_SUITE_P(OfRunsOfLayers, RoundOfStages, testing::Values(1, 2));
 
 // Counted over all rounds, however they come.
 TEST(RoundTest, AgreementsAreAsFarApartWhateverTheRounds) {

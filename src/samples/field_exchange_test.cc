@@ -86,6 +86,30 @@ RANK_TEST(FieldExchange, TextsOfAllRanks, 4) {
   }
 }
 
+// Likewise numbers, of which all know how many each rank says: one collective.
+RANK_TEST(FieldExchange, WordsOfAllRanks, 4) {
+  SampleStore store(*make_graph(default_options("grpo")));
+  FieldExchange exchange(*world.everyone(), store);
+  const auto self = static_cast<size_t>(world.global_rank());
+  const std::vector<std::vector<std::vector<int32_t>>> cases = {
+      {{}, {}, {}, {}},
+      {{-1}, {2, 0}, {}, {INT32_MAX, INT32_MIN}},
+      {{0}, {0}, std::vector<int32_t>(200, -3), {0}}};
+  for (const std::vector<std::vector<int32_t>>& words : cases) {
+    std::vector<int64_t> sizes;
+    for (const std::vector<int32_t>& of_rank : words) sizes.push_back(std::ssize(of_rank));
+    TransferCounts counted;
+    {
+      const TransferWatch watch(&counted);
+      EXPECT_EQ(*exchange.gather_words(words[self], sizes, "words"), words);
+    }
+    int64_t calls = 0, bytes = 0;
+    for (const auto& [transfer, times] : counted) calls += times, bytes += transfer.bytes * times;
+    EXPECT_EQ(calls, sizes[0] == 0 ? 0 : 1);
+    EXPECT_LE(bytes, 820);
+  }
+}
+
 // Of two fields one message: tokens and log-probs of the rows that the other rank wrote.
 RANK_TEST(FieldExchange, SendsTheFieldsOfAnExchangeTogether, 2) {
   const Graph graph = *make_graph(default_options("grpo"));

@@ -100,10 +100,12 @@ TEST(FieldMoves, WhatAFetchTells) {
   ASSERT_TRUE(even);
   EXPECT_EQ(even->kind, OpKind::kAllGather);
   EXPECT_EQ(even->bytes, 4 * (1 + 3) * 4);
-  const auto few = told_in_fetch(generated, 2, 8, 16);
+  const Call answered = make_test_problem({.algorithm = "sft"}).graph.calls[0];
+  EXPECT_EQ(told_numbers(answered, 8), 3);
+  const auto few = told_in_fetch(answered, 2, 8, 16);
   ASSERT_TRUE(few);
   EXPECT_EQ(few->kind, OpKind::kAllReduce);
-  EXPECT_EQ(few->bytes, (16 + 2) * 4);
+  EXPECT_EQ(few->bytes, (16 + 2 * 3) * 4);
 }
 
 // All ranks wait for it before the step goes on.
