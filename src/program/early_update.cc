@@ -11,8 +11,6 @@
 namespace braid::inline program {
 namespace {
 
-constexpr int64_t kMostParts = 100;
-
 bool writes_one_of(const Call& call, const std::vector<std::string>& names) {
   return std::any_of(call.writes.begin(), call.writes.end(),
                      [&](const Field& field) { return contains(names, field.name); });
@@ -83,13 +81,14 @@ Result<EarlyUpdate> early_update(const Program& program, int64_t minibatches, in
   EarlyUpdate out;
   out.minibatches = minibatches;
   out.parts = (all + minibatches - 1) / minibatches;
-  if (out.parts < 2 || out.parts > kMostParts)
-    return invalid_input(cat(
-        "fusion.train_beside_scoring: ", minibatches, " of ", all,
-        " mini-batches (train.minibatches) at a time are ", out.parts,
-        " parts, which must be 2 to ", kMostParts, "; set it to ",
-        out.parts > kMostParts ? cat("at least ", (all + kMostParts - 1) / kMostParts, ", or to 0")
-                               : std::string("0")));
+  if (out.parts < 2 || out.parts > kMostPartsOfUpdate)
+    return invalid_input(
+        cat("fusion.train_beside_scoring: ", minibatches, " of ", all,
+            " mini-batches (train.minibatches) at a time are ", out.parts,
+            " parts, which must be 2 to ", kMostPartsOfUpdate, "; set it to ",
+            out.parts > kMostPartsOfUpdate
+                ? cat("at least ", (all + kMostPartsOfUpdate - 1) / kMostPartsOfUpdate, ", or to 0")
+                : std::string("0")));
   std::string reasons;
   for (const CallId call : scoring_calls(program.graph)) {
     const OnlyReader reader = only_reader(program.graph, call);

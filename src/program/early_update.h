@@ -15,6 +15,8 @@
 
 namespace braid::inline program {
 
+inline constexpr int64_t kMostPartsOfUpdate = 100;
+
 // The update of the graph that can begin when `minibatches` of those of an epoch, `all`, are
 // scored, and who scores the rest beside it, as many at a time: infer calls that read nothing but
 // what data and the generation give, sample by sample, without meetings inside of their passes;

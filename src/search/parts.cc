@@ -11,7 +11,7 @@
 namespace braid::inline search {
 namespace {
 
-constexpr int64_t kMostPartsOfUpdate = 100;  // (program/early_update.h)
+constexpr int64_t kFurtherPart = 4;  // of the samples of a hand-over: those of one after it
 
 // The edits of a plan that are legal.
 class PartEdits {
@@ -63,9 +63,12 @@ class PartEdits {
       Fusion handed = plan_.fusion;
       handed.migrate_below_samples = samples_of(problem_) * part / kHandOverParts;
       if (part == 0) handed.migrate_to_samples = 0, handed.migrate_cache = true;
+      std::erase_if(handed.migrate_again_below,
+                    [&](int64_t below) { return below >= handed.migrate_below_samples; });
       keep(handed);
     }
     if (plan_.fusion.migrate_below_samples > 0) add_ways_of_samples();
+    if (plan_.fusion.migrate_below_samples > 0) add_further_hand_overs();
   }
 
   void add_beside_scoring() {
@@ -88,6 +91,19 @@ class PartEdits {
     ExecutionPlan edited = plan_;
     edited.fusion = fusion;
     keep(std::move(edited));
+  }
+
+  // One hand-over more, and one less.
+  void add_further_hand_overs() {
+    Fusion other = plan_.fusion;
+    std::vector<int64_t>& again = other.migrate_again_below;
+    const int64_t last = again.empty() ? other.migrate_below_samples : again.back();
+    again.push_back(last / kFurtherPart);
+    keep(other);
+    again = plan_.fusion.migrate_again_below;
+    if (again.empty()) return;
+    again.pop_back();
+    keep(other);
   }
 
   // Whether caches move, and parts and multiples of a replica's share that replicas go on with.
@@ -142,9 +158,11 @@ std::vector<std::string> part_names(const PlanParts& parts) {
 std::string parts_text(const ExecutionPlan& plan) {
   std::vector<std::string> out;
   if (plan.fusion.train_schedules) out.emplace_back(kFusedUpdates);
-  if (plan.fusion.migrate_below_samples > 0)
-    out.push_back(
-        cat("a hand-over of generation below ", plan.fusion.migrate_below_samples, " samples"));
+  if (plan.fusion.migrate_below_samples > 0) {
+    std::string numbers = cat(plan.fusion.migrate_below_samples);
+    for (const int64_t below : plan.fusion.migrate_again_below) numbers += cat(", then ", below);
+    out.push_back(cat("a hand-over of generation below ", numbers, " samples"));
+  }
   if (plan.fusion.predicted_lengths) out.emplace_back(kPredicted);
   if (plan.fusion.train_beside_scoring > 0) out.emplace_back(kBesideScoring);
   if (plan.staleness > 0)

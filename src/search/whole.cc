@@ -114,8 +114,9 @@ class WholeSearch {
     BRAID_TRY(edit_fusion(JudgedPlan(out_.fused_training)));
     for (const SpaceOptions& space : {space_options, together(space_options)}) {
       if (late()) break;
-      BRAID_ASSIGN(std::optional<JudgedPlan> best,
-                   best_in(space, hiding_options(out_.fused.verdict.step_s), handed));
+      BRAID_ASSIGN(
+          std::optional<JudgedPlan> best,
+          best_in(space, hiding_options(kHopelessHanded * out_.fused.verdict.step_s), handed));
       if (best && best->verdict.step_s < kHopelessHanded * out_.fused.verdict.step_s)
         BRAID_TRY(improve_handed(*std::move(best)));
     }
@@ -136,7 +137,7 @@ class WholeSearch {
   // out of fewer numbers, where that is faster.
   Status choose_numbers(JudgedPlan* at) {
     ExecutionPlan plan = at->plan;
-    plan.fusion.migrate_below_samples = kAutoMigration;
+    plan.fusion.migrate_below_samples = kAutoMigration, plan.fusion.migrate_again_below.clear();
     plan.fusion.migrate_to_samples = 0, plan.fusion.migrate_cache = true;
     if (late() || !validate(plan, problem_).ok()) return ok_status();
     MigrationLimits limits;
@@ -151,7 +152,7 @@ class WholeSearch {
     BRAID_TRY(chosen.status());
     out_.tried += std::ssize(chosen->curve);
     if (chosen->chosen.below == 0) return ok_status();
-    BRAID_ASSIGN(Verdict verdict, judge_(chosen->plan));
+    BRAID_ASSIGN(Verdict verdict, judge_with([](Fusion&) {})(chosen->plan));
     if (accepts(verdict) && verdict.step_s < at->verdict.step_s)
       *at = {std::move(chosen->plan), std::move(verdict)};
     return ok_status();
