@@ -85,7 +85,7 @@ TEST(Position, TransfersOfADeviceThatFailOrAreLateAreSaid) {
   PositionBoard late;
   late.follow(on_device("sum of x", 3, &end, 20, 10));
   EXPECT_EQ(late.settle().code(), Code::kDeadline);
-  EXPECT_EQ(late.settle().message(), "sum of x: not done within 10 s");
+  EXPECT_EQ(late.settle().message(), "sum of x: not done within 10 s (runtime.wait_s)");
   PositionBoard broken;
   end = Status(Code::kUnavailable, "the peer is gone");
   broken.follow(on_device("sum of y", 4, &end));
