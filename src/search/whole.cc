@@ -21,8 +21,8 @@ constexpr int kLeastPart = 64;      // and of eighths the first, halved down to 
 constexpr double kHopeless = 1.03;  // of the step apart: updates are not fused with a hand-over too
 constexpr double kHopelessHanded = 1.1;  // of a step that is known: not improved further
 // Numbers of `auto` are tried until so many devices have been simulated, but some in any case: all
-// of them on 32 devices.
-constexpr int64_t kDevicesOfNumbers = 3072, kLeastNumbers = 12;
+// of them on 8 devices.
+constexpr int64_t kDevicesOfNumbers = 768, kLeastNumbers = 6;
 constexpr int kScoringParts[] = {2, 4};  // of the devices: for scorers, beside updates
 
 // The last stage of a pipeline may have the lowest devices, which the evaluator does not price.
