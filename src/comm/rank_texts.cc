@@ -6,7 +6,7 @@
 #include <cstring>
 
 #include "base/text.h"
-#include "comm/wired_backend.h"
+#include "base/tree_place.h"
 
 namespace braid::inline comm {
 namespace {

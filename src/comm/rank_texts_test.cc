@@ -4,8 +4,8 @@
 
 #include <cstring>
 
+#include "base/tree_place.h"
 #include "comm/rank_testing.h"
-#include "comm/wired_backend.h"
 
 namespace braid::inline comm {
 namespace {

@@ -12,6 +12,7 @@
 #include <string>
 #include <vector>
 
+#include "base/tree_place.h"
 #include "comm/group_backend.h"
 #include "comm/wires.h"
 
@@ -19,19 +20,6 @@ namespace braid::inline comm {
 
 // The rule: groups of more ranks than this are over wires.
 inline constexpr int64_t kMostInMesh = 8;
-
-// A place in the tree of so many. The places below one are those from itself to `end`.
-struct TreePlace {
-  struct Branch {
-    int place = 0, end = 0;
-    friend bool operator==(const Branch&, const Branch&) = default;
-  };
-  int parent = -1;  // of the first: none
-  int end = 0;
-  std::vector<Branch> branches;  // at most kTreeFanOut
-};
-inline constexpr int kTreeFanOut = 4;
-TreePlace tree_place(int place, int size);
 
 struct WiredGroup {
   std::string name;
