@@ -10,7 +10,8 @@
 namespace braid::inline emulate {
 namespace {
 
-constexpr int64_t kStageOrder = int64_t{1} << 32;  // messages of the lists come first
+// Messages of the lists come first; then call by call and part by part, each with room for its ops.
+constexpr int kPartShift = 24, kCallShift = 32;
 
 // Messages of a channel of a call in their order: what both sides know of one.
 int64_t identity_of(const EmulatedCall& work, const Op& op) {
@@ -49,8 +50,8 @@ class EmulatedRank::StageLinks : public StageCarrier {
     message.sends = op.kind == OpKind::kSend;
     message.peer = op.peer, message.channel = channel, message.bytes = op.bytes;
     message.what = identity_of(work_, op);
-    message.order = kStageOrder + (int64_t{work_.id.value} << 26) +
-                    (static_cast<int64_t>(work_.part) << 24) + index;
+    message.order = (int64_t{work_.id.value + 1} << kCallShift) +
+                    (static_cast<int64_t>(work_.part) << kPartShift) + index;
     message.event = EventKind::kPipeline, message.call = work_.id;
     message.name = cat(rank_.call(work_.id).name, ", ", name);
     return rank_.links_->begin(message, end, [&end](int64_t end_ns) { end = end_ns; });
