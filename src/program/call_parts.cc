@@ -1,5 +1,8 @@
 #include "program/call_parts.h"
 
+#include "base/status.h"
+#include "base/text.h"
+
 namespace braid::inline program {
 namespace {
 
@@ -31,6 +34,11 @@ Partition partition_part(const Program& program, const PartitionedCall& call, Sa
   if (scores_beside(program, call.call))
     return partition_rows(call.samples, step.scored[static_cast<size_t>(part) - 1], call.strategy,
                           call.options);
+  const bool known = static_cast<size_t>(part) <= step.handed.size() ||
+                     std::ssize(step.handed) == program.scoring.hand_overs();
+  BRAID_CHECK(known, cat("part ", static_cast<int>(part), " of ",
+                         program.graph.calls[call.call.value].name, " is known after hand-over ",
+                         static_cast<int>(part), ", and there were ", step.handed.size()));
   const CallPlacement& generate = program.calls[program.scoring.generate.value];
   const FreeRanks free = free_ranks(program.calls[call.call.value], generate, step.handed);
   return partition_scored(call.samples, call.strategy, call.options, free, step.handed, part);

@@ -33,7 +33,7 @@ std::vector<SampleRows> scored_in_parts(const Program& program, const Partitione
                                         int64_t samples);
 // The samples of a part on all data-parallel ranks of the call. `whole`: partition_samples() of an
 // update that begins early, where it is known. REQUIRES: the call runs in parts, and what decides
-// its parts is known.
+// this part is known: of a hand-over what it told, of the last part what all did.
 Partition partition_part(const Program& program, const PartitionedCall& call, SamplePart part,
                          const StepParts& step, const Partition* whole = nullptr);
 

@@ -4,6 +4,7 @@
 #include <numeric>
 #include <set>
 
+#include "base/text.h"
 #include "program/expand.h"
 #include "program/listed_messages.h"
 
@@ -162,9 +163,13 @@ HandOver hand_over(const std::vector<SampleProgress>& samples, const std::vector
 }
 
 std::vector<SampleRows> generated_rows(const std::vector<HandOver>& handed, SamplePart part) {
-  if (part != SamplePart::kAll)
+  if (part != SamplePart::kAll) {
+    BRAID_CHECK(hand_over_of(part) <= handed.size(),
+                cat("a generation has part ", static_cast<int>(part), " after hand-over ",
+                    hand_over_of(part), ", and there were ", handed.size()));
     return hand_over_of(part) < handed.size() ? handed[hand_over_of(part)].finished
                                               : handed.back().left;
+  }
   std::vector<SampleRows> out = handed.back().left;
   for (const HandOver& each : handed) out = both(std::move(out), each.finished);
   return out;

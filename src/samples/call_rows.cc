@@ -85,6 +85,18 @@ void CallRows::retain(const std::vector<bool>& kept) {
   }
 }
 
+// What was finished before is what it was.
+void CallRows::hand_over(HandOver handed) {
+  const size_t at = parts_.handed.size();
+  parts_.handed.push_back(std::move(handed));
+  computed_.clear();
+  std::erase_if(partitions_, [&](const auto& known) {
+    const auto& [call, part] = known.first;
+    const bool stays = part != SamplePart::kAll && hand_over_of(part) < at;
+    return runs_in_parts(program_, CallId{call}) && !stays;
+  });
+}
+
 void CallRows::choose_parts(int64_t step) {
   const CallId update = program_.early_update.update;
   const std::vector<PartitionSample> samples = partitioned(update);

@@ -41,11 +41,8 @@ class CallRows : public RowsByRank {
   // What each replica of a generation is given.
   std::vector<SampleRows> requests(CallId generate) const;
   // The generation of the step is handed over, perhaps again: its rows and those of its scorers
-  // come in parts.
-  void hand_over(HandOver handed) {
-    parts_.handed.push_back(std::move(handed));
-    computed_.clear();
-  }
+  // come in parts. References to partitions of these end.
+  void hand_over(HandOver handed);
   const std::vector<HandOver>& handed() const { return parts_.handed; }
 
   // The partition of an infer, reward or train call in step `step`. Of a call that runs in parts
