@@ -76,6 +76,18 @@ const std::vector<MutantJob>& mutant_jobs() {
        "  update_actor: {mesh: \"0,1\", pp: 2, micro_batches: 2}\n"
        "  update_critic: {mesh: \"1,0\", pp: 2, micro_batches: 2}\n",
        "fusion: {train_schedules: true, units: 4}\n"},
+      {"again", 3, "grpo",
+       "  generate: {mesh: all, dp: 3}\n"
+       "  old_logprob: {mesh: all, dp: 3}\n"
+       "  ref_logprob: {mesh: \"0,1\", dp: 2}\n"
+       "  update_actor: {mesh: all, dp: 3}\n",
+       "fusion: {migrate_below_samples: [4, 2]}\n"},
+      {"ahead", 3, "grpo",
+       "  generate: {mesh: \"1,2\", dp: 2}\n"
+       "  old_logprob: {mesh: \"0\", dp: 1}\n"
+       "  ref_logprob: {mesh: \"0\", dp: 1}\n"
+       "  update_actor: {mesh: \"0\", dp: 1}\n",
+       "staleness: 1\n"},
       {"repeats", 2, "grpo",
        "  generate: {mesh: all, dp: 2}\n"
        "  old_logprob: {mesh: all, dp: 2}\n"
