@@ -11,6 +11,9 @@ namespace {
 
 // Of samples that move: before messages of stages, behind those of the lists.
 constexpr int64_t kHandOverOrder = (int64_t{1} << 32) - (int64_t{1} << 20);
+// Of what ranks tell each other of one: before those.
+constexpr int kToldShift = 24;
+constexpr int64_t kToldOrder = kHandOverOrder - (int64_t{1} << 28);
 // What ranks come to that is no share: the entries of those are from 0 on.
 constexpr int64_t kHandOverItself = -1;
 constexpr int kLaneOfExchanges = 2;  // beside those of messages in two directions
@@ -155,25 +158,40 @@ EmulatedLinks::Message EmulatedRank::moved_message(size_t hand_over, size_t move
   out.peer = counterpart(where, work_.rank, out.sends ? moved.to : moved.from);
   out.channel = kHandOverChannel;
   out.bytes = prices_.moved_messages(hand_over, move)[number];
-  out.what = out.order =
-      kHandOverOrder + static_cast<int64_t>(before * kMessagesOfSample + number);
+  out.what = out.order = kHandOverOrder + static_cast<int64_t>(before * kMessagesOfSample + number);
   out.event = EventKind::kExchange, out.call = generate;
   out.name = cat("sample ", moved.row, " of replica ", moved.from);
   return out;
 }
 
+// This rank's side.
+EmulatedLinks::Message EmulatedRank::told_message(size_t hand_over, size_t number) const {
+  const ToldMessage& told = prices_.told(hand_over)[number];
+  EmulatedLinks::Message out;
+  out.sends = told.from == work_.rank;
+  out.peer = out.sends ? told.to : told.from;
+  out.channel = kProgressChannel;
+  out.bytes = static_cast<double>(told.bytes());
+  out.what = out.order =
+      kToldOrder + (static_cast<int64_t>(hand_over) << kToldShift) + static_cast<int64_t>(number);
+  out.event = EventKind::kExchange, out.call = program_.scoring.generate;
+  out.name = "what is handed over";
+  return out;
+}
+
+std::vector<size_t> EmulatedRank::own_told(size_t hand_over) const {
+  const std::vector<ToldMessage>& told = prices_.told(hand_over);
+  std::vector<size_t> out;
+  for (size_t i = 0; i < told.size(); ++i)
+    if (told[i].from == work_.rank || told[i].to == work_.rank) out.push_back(i);
+  return out;
+}
+
 void EmulatedRank::note_hand_over(size_t hand_over) {
-  const double seconds = prices_.hand_over_s(hand_over);
-  if (hand_over == 0) {
-    note_meeting(seconds, 1);
-  } else {
-    for (const DeviceId speaker : speakers_of(hand_over))
-      for (DeviceId rank{0}; rank.value < std::ssize(program_.ranks); ++rank.value)
-        if (rank != speaker && (speaker == work_.rank || rank == work_.rank))
-          calls_.note_message({speaker == work_.rank ? 1 : 0,
-                               speaker == work_.rank ? rank.value : speaker.value,
-                               kProgressChannel},
-                              seconds);
+  if (hand_over == 0) note_meeting(prices_.first_hand_over_s(), 1);
+  for (const size_t number : own_told(hand_over)) {
+    const EmulatedLinks::Message message = told_message(hand_over, number);
+    note_message(message.sends, message.peer, message.channel, message.bytes);
   }
   for (const size_t move : own_moves(hand_over))
     for (size_t number = 0; number < prices_.moved_messages(hand_over, move).size(); ++number) {
@@ -182,61 +200,42 @@ void EmulatedRank::note_hand_over(size_t hand_over) {
     }
 }
 
-// Who comes meets, and samples that move are on their way from then on. It has ended on a rank that
-// has what it goes on with.
+// Samples that move are on their way from when this rank knows what has finished. It has ended on
+// a rank that has what it goes on with.
 Status EmulatedRank::hand_over(int32_t index) {
   const size_t at = hand_over_of(list()[index].part);
-  BRAID_ASSIGN(const int64_t here, come_to(index));
-  int64_t ready = here;
+  BRAID_ASSIGN(int64_t known_ns, come_to(index));
   if (at == 0) {
-    BRAID_ASSIGN(ready, meet_all(here, kHandOverItself, "what is handed over"));
-  } else {
-    BRAID_ASSIGN(ready, hear_speakers(at, here));
+    BRAID_ASSIGN(known_ns, meet_all(known_ns, kHandOverItself, "what is handed over"));
+    known_ns += clock_.length_ns(prices_.first_hand_over_s());
   }
-  const int64_t told_ns = ready + clock_.length_ns(prices_.hand_over_s(at));
-  ends_[index] = std::max(here, told_ns);
+  BRAID_TRY(tell_progress(at, &known_ns));
+  ends_[index] = known_ns;
   std::list<Pending> messages;
   for (const size_t move : own_moves(at))
     for (size_t number = 0; number < prices_.moved_messages(at, move).size(); ++number)
       messages.push_back(
-          links_->begin(moved_message(at, move, number), told_ns,
+          links_->begin(moved_message(at, move, number), known_ns,
                         [&end = ends_[index]](int64_t end_ns) { end = std::max(end, end_ns); }));
   for (Pending& message : messages) BRAID_TRY(message.wait());
   return ok_status();
 }
 
-// The replicas that went on before, and have samples: who speaks for each.
-std::vector<DeviceId> EmulatedRank::speakers_of(size_t hand_over) const {
-  const HandOver& before = prices_.hand_overs()[hand_over - 1].handed;
-  std::vector<DeviceId> out;
-  for (size_t replica = 0; replica < before.left.size(); ++replica)
-    if (!before.left[replica].empty())
-      out.push_back(speaker_of(program_.calls[program_.scoring.generate.value],
-                               static_cast<int32_t>(replica)));
-  return out;
-}
-
-// When all of them have come, as each of them tells all ranks.
-Result<int64_t> EmulatedRank::hear_speakers(size_t hand_over, int64_t ready_ns) {
-  const std::string name = "what is handed over";
-  const auto what = static_cast<int64_t>(hand_over);
-  const std::vector<DeviceId> speakers = speakers_of(hand_over);
-  int64_t out = prices_.is_awaited(hand_over, work_.rank) ? ready_ns : 0;
-  if (std::find(speakers.begin(), speakers.end(), work_.rank) != speakers.end())
-    for (DeviceId rank{0}; rank.value < std::ssize(program_.ranks); ++rank.value)
-      if (rank != work_.rank) {
-        const at::Tensor data = tensor_of({ready_ns, what, 0});
-        told_.emplace_back(data, everyone_->send(data, rank.value, kProgressChannel, name));
-      }
-  for (const DeviceId speaker : speakers) {
-    if (speaker == work_.rank) continue;
-    const at::Tensor data = tensor_of(StandIn{});
-    BRAID_TRY(everyone_->receive(data, speaker.value, kProgressChannel, name).wait());
-    const StandIn heard = stand_in_of(data);
-    out = std::max(out, heard.ready_ns);
-    if (heard.what != what) trace_.note_misplaced(cat(name, " is out of order"));
+// In the order of the messages: each goes when this rank has heard those that come before it.
+Status EmulatedRank::tell_progress(size_t hand_over, int64_t* known_ns) {
+  for (const size_t number : own_told(hand_over)) {
+    const EmulatedLinks::Message message = told_message(hand_over, number);
+    int64_t heard_ns = 0;
+    Pending passing =
+        links_->begin(message, *known_ns, [&heard_ns](int64_t end_ns) { heard_ns = end_ns; });
+    if (message.sends) {
+      told_.push_back(std::move(passing));  // says no end
+      continue;
+    }
+    BRAID_TRY(passing.wait());
+    *known_ns = std::max(*known_ns, heard_ns);
   }
-  return out;
+  return ok_status();
 }
 
 }  // namespace braid::inline emulate

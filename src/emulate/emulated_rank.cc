@@ -22,7 +22,7 @@ int64_t identity(const EmulatedCall& work, const Op& op, int64_t part) {
   return static_cast<int64_t>(out >> 1);
 }
 
-constexpr int64_t kOrderTogether = int64_t{1} << 40;  // behind messages
+constexpr int64_t kOrderTogether = int64_t{1} << 60;  // behind messages
 
 EventKind event_of(OpKind kind) {
   if (kind == OpKind::kForward) return EventKind::kForward;
@@ -59,7 +59,7 @@ Status EmulatedRank::run(const EmulatedClock& clock) {
   while (!under_way_.empty()) BRAID_TRY(end_of(under_way_.begin()->first).status());
   for (const auto& [index, end_ns] : ends_) last_end_ns_ = std::max(last_end_ns_, end_ns);
   clock_.sleep_until(last_end_ns_);
-  for (auto& [data, pending] : told_) BRAID_TRY(pending.wait());
+  for (Pending& message : told_) BRAID_TRY(message.wait());
   BRAID_TRY(fields_->end_step());
   if (fields_ahead_) BRAID_TRY(fields_ahead_->end_step());
   real_end_ns_ = clock_.now_ns();

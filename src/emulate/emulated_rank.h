@@ -86,6 +86,7 @@ class EmulatedRank : private Executor {
   void note_reallocation(int32_t index);
   void note_message(bool sends, DeviceId peer, int32_t channel, double bytes);
   EmulatedLinks::Message weight_message(int32_t index, size_t number) const;
+  EmulatedLinks::Message told_message(size_t hand_over, size_t number) const;
   EmulatedLinks::Message moved_message(size_t hand_over, size_t move, size_t number) const;
   Status move_slices(int32_t index);
   Status gather_followed(CallId call);
@@ -104,7 +105,8 @@ class EmulatedRank : private Executor {
   void note_hand_over(size_t hand_over);
   // The moves of samples to and from this rank where a generation is handed over, by number.
   std::vector<size_t> own_moves(size_t hand_over) const;
-  std::vector<DeviceId> speakers_of(size_t hand_over) const;
+  // What it tells and hears at one that is not the first, by number.
+  std::vector<size_t> own_told(size_t hand_over) const;
   void note_ops(const EmulatedCall& work, const Expansion& ops, const std::vector<double>& seconds);
 
   Result<int64_t> end_of(int32_t instruction);
@@ -133,7 +135,7 @@ class EmulatedRank : private Executor {
   Result<int64_t> finish_exchange(int32_t index, EmulatedFields::Arrivals arrivals, uint64_t key);
   Status share(int32_t index);
   Status hand_over(int32_t index);
-  Result<int64_t> hear_speakers(size_t hand_over, int64_t ready_ns);
+  Status tell_progress(size_t hand_over, int64_t* known_ns);
   Result<int64_t> meet_all(int64_t ready_ns, int64_t what, const std::string& name);
   EmulatedFields& fields_of(const Exchange& exchange);
 
@@ -203,7 +205,7 @@ class EmulatedRank : private Executor {
   int64_t round_calls_ = 0, calls_of_each_round_ = 0;
   int64_t last_end_ns_ = 0, real_end_ns_ = 0;
 
-  std::vector<std::pair<at::Tensor, Pending>> told_;       // what others may hear later
+  std::list<Pending> told_;                                // what others may hear later
   std::list<std::unique_ptr<Reallocating>> reallocating_;  // last: their threads use the others
 };
 

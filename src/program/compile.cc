@@ -476,7 +476,8 @@ class PlanCompiler {
     for (Instruction& each : *body)
       if (each.kind == OpKind::kAgree) each.detail = groups.agree.at(device);
     for (Instruction& each : *body)
-      if (each.kind == OpKind::kTally) each.detail = groups.tally.at(device);
+      if (each.kind == OpKind::kTally && counts_together(each.part))
+        each.detail = groups.tally.at(device);
     if (groups.copies.empty()) return;
     const auto insert_after = [&](OpKind before, OpKind added) {
       const auto spot = std::find_if(body->begin(), body->end(),

@@ -19,11 +19,10 @@ namespace braid::inline program {
 inline constexpr int64_t kRoundsBetweenTallies = 4;
 
 // What ranks send, in bytes. A count, summed over the ranks of the generation; what all ranks then
-// tell each other of the step's samples, summed over the job. Later ones are messages: a replica
-// that went on counts its own samples, for all ranks of the others that did, and tells all ranks
-// how far they are. And the messages, at most so many, in
-// which a rank gives a sample to its counterpart(): how many tokens its cache has, its new tokens
-// and their log-probs, then the cache, if it moves. `cache_bytes`: of a token on the rank.
+// tell each other of the step's samples, summed over the job. Later ones are messages
+// (program/hand_over_messages.h). And the messages, at most so many, in which a rank gives a sample
+// to its counterpart(): how many tokens its cache has, its new tokens and their log-probs, then the
+// cache, if it moves. `cache_bytes`: of a token on the rank.
 inline constexpr int64_t kTallyBytes = 8, kMessagesOfSample = 2;
 inline int64_t progress_bytes(int64_t samples) { return 8 * samples; }
 std::vector<double> moved_sample(int64_t produced, int64_t cached, double cache_bytes);
@@ -80,7 +79,7 @@ HandOver hand_over(const std::vector<SampleProgress>& samples, const std::vector
                    const ReplicaLimits& limits, std::vector<bool> among = {});
 
 // What each replica has generated, by replica: before a hand-over of the step and since the one
-// before it, from the last one on, or in all.
+// before it, from the last one on, or in all. REQUIRES: the part has begun.
 std::vector<SampleRows> generated_rows(const std::vector<HandOver>& handed, SamplePart part);
 // The rank of a replica that has the place which `rank` has in its own: both hold the same of a
 // cache. REQUIRES: the rank generates.

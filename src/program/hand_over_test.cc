@@ -200,6 +200,36 @@ TEST(HandOver, ListsHandOverAgain) {
     }
 }
 
+// Until it is handed over all ranks of the generation count; later no list knows who does.
+TEST(HandOver, ListsCountAmongThoseThatGenerate) {
+  const Program program = handed_over_program({3});
+  int counts = 0;
+  for (const Instruction& i : program.ranks[1].instructions) {
+    if (i.kind != OpKind::kTally) continue;
+    ++counts;
+    EXPECT_EQ(i.detail >= 0, i.part == SamplePart::kEarly);
+    EXPECT_TRUE(i.detail < 0 || program.groups[i.detail].members.size() == 4u);
+  }
+  EXPECT_EQ(counts, 2);
+  EXPECT_THAT(program_text(program), HasSubstr("late samples by messages of those that went on"));
+  Program together = program;
+  for (size_t at = 0; at < together.groups.size(); ++at) {
+    for (RankProgram& rank : together.ranks)
+      for (Instruction& i : rank.instructions)
+        if (i.kind == OpKind::kTally && i.part != SamplePart::kEarly)
+          i.detail = static_cast<int32_t>(at);
+    EXPECT_FALSE(verify(together).ok());
+  }
+}
+
+// What has not been told yet is asked of nobody.
+TEST(HandOverDeathTest, APartBehindTheKnownHandOvers) {
+  const std::vector<SampleRows> owned = {{0, 1}, {2, 3}};
+  const HandOver handed = hand_over(progress_of({5, -5, -5, 5}), owned, {2, 0, 50});
+  EXPECT_EQ(generated_rows({handed}, SamplePart::kLate), handed.left);
+  EXPECT_DEATH(generated_rows({handed}, static_cast<SamplePart>(3)), "there were 1");
+}
+
 TEST(HandOver, ListsHaveScorersBeforeAllSamplesAreThere) {
   const Program program = handed_over_program();
   std::vector<std::string> scorers;

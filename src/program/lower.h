@@ -17,6 +17,11 @@ std::vector<Instruction> lower(const Call& call, CallId id, SamplePart part = Sa
 ExitCondition generation_exit(const Call& call, bool handed);
 std::vector<OpKind> generation_body(bool handed);
 
+// Whether all ranks of a generation count together what is left of it: until it is handed over.
+// Those that went on count by messages among them (program/hand_over_messages.h), whom no list
+// knows: the instruction names no group then.
+constexpr bool counts_together(SamplePart part) { return part == SamplePart::kEarly; }
+
 // Where a kind of instruction stands in a region: those of a lower phase come first, of all of its
 // calls. Updated weights come back to all who hold them before another call's update.
 int region_phase(OpKind kind);

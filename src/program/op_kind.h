@@ -45,7 +45,8 @@ enum class OpKind : int8_t {
             // and their regions in it, of which the fetch is the begin
 
   // Of a generation that is handed over (program/hand_over.h).
-  kTally,     // in its region: how many samples are left on all of its ranks, every few rounds
+  kTally,     // in its region, every few rounds: how many samples are left, on all of its ranks
+              // until it is handed over, then on those that went on, by messages among them
   kHandOver,  // some replicas go on with what is left, and all ranks know what has finished
 };
 const char* op_kind_name(OpKind kind);

@@ -145,6 +145,8 @@ void write_instruction(const Program& program, const Instruction& instruction, D
   if (instruction.exit != ExitCondition::kNone)
     out << " until " << exit_condition_name(instruction.exit);
   if (instruction.part != SamplePart::kAll) out << ", " << part_text(program, instruction.part);
+  if (instruction.kind == OpKind::kTally && !counts_together(instruction.part))
+    out << " by messages of those that went on";
   write_detail(program, instruction, rank, out);
   if (!instruction.after.empty()) out << " after";
   for (const InstructionId before : instruction.after) out << " " << before;

@@ -53,10 +53,10 @@ struct Instruction {
   ExitCondition exit = ExitCondition::kNone;  // of a region, at its begin and end
   std::vector<InstructionId> after;           // earlier instructions that must have ended
   // What it is about. Reallocate: index into reallocations; share, exchange: into exchanges;
-  // reduce, agree, all_gather: into groups, of the ranks that are in it together (-1: this one
-  // alone); load, offload: into states; release, and call and round with another copy than the
-  // home's: into copies; passes of two calls that are fused: into fused; repeat: the instruction of
-  // this list to go back to. Else -1.
+  // reduce, agree, tally, all_gather: into groups, of the ranks that are in it together (-1: this
+  // one alone, or by messages); load, offload: into states; release, and call and round with
+  // another copy than the home's: into copies; passes of two calls that are fused: into fused;
+  // repeat: the instruction of this list to go back to. Else -1.
   int32_t detail = -1;
   // Load of weights: of these layers, with the ends of the model that lie beside them. Empty: all.
   Interval layers = {};
@@ -273,7 +273,7 @@ std::string program_text(const Program& program);
 std::string program_hash(const Program& program);
 
 // Number of the rules of compile(): another one means other lists from an equal plan.
-inline constexpr int kCompileRules = 3;
+inline constexpr int kCompileRules = 4;
 
 // Likewise of what compile_rank() makes for all ranks alike, of the plan as text, and of the
 // numbers of the rules: ranks that have the same have lists of one program, which whoever made the

@@ -25,13 +25,14 @@ std::vector<OpKind> parts_of(const Program& program, CallId id, SamplePart part)
 }
 
 // The ranks that an instruction of a region is in together with this one: all of a training call
-// agree, or a replica that generates; those that hold the same parameters sum gradients and give
-// each other what they updated.
+// agree, or a replica that generates; all of a generation count what is left until it is handed
+// over; those that hold the same parameters sum gradients and give each other what they updated.
 Status verify_group(const Program& program, size_t rank, const Instruction& i) {
   const bool agrees = i.kind == OpKind::kAgree || i.kind == OpKind::kTally;
   if (!agrees && i.kind != OpKind::kReduce && i.kind != OpKind::kAllGather) return ok_status();
   std::vector<DeviceId> expected = {DeviceId{static_cast<int32_t>(rank)}};
-  if (!program.calls.empty()) {
+  const bool by_messages = i.kind == OpKind::kTally && !counts_together(i.part);
+  if (!program.calls.empty() && !by_messages) {
     const CallFrame frame = call_frame(program, i.call);
     const bool dense = dense_copies(frame.where->strategy) > 1;
     GroupKind kind = dense ? GroupKind::kData : GroupKind::kExpertData;

@@ -9,6 +9,7 @@
 #include <cmath>
 #include <cstring>
 
+#include "base/contains.h"
 #include "base/text.h"
 #include "host/work_section.h"
 
@@ -104,11 +105,15 @@ Result<int64_t> HandOverCalls::counted() {
   return out;
 }
 
-Status HandOverCalls::begin_count(CallId call) {
-  if (last() != nullptr) return begin_count_among(call, ranks_going_on(placement(call), *last()));
+// One rank of each replica counts.
+at::Tensor HandOverCalls::own_count(CallId call) const {
   const bool counts = step_.rows.leads_replica(call, step_.rank());
-  const at::Tensor count =
-      at::tensor({counts ? generation_.left(step_.store) : int64_t{0}}, at::kLong);
+  return at::tensor({counts ? generation_.left(step_.store) : int64_t{0}}, at::kLong);
+}
+
+Status HandOverCalls::begin_count(CallId call) {
+  if (last() != nullptr) return begin_count_among(call);
+  const at::Tensor count = own_count(call);
   Communicator& group = *step_.models.groups(call).call;
   return audited(
       "a count of samples left", [&] { return all_reduce_of(group, kTallyBytes); },
@@ -119,42 +124,38 @@ Status HandOverCalls::begin_count(CallId call) {
 }
 
 // Each replica's own, for all ranks of the others.
-Status HandOverCalls::begin_count_among(CallId call, const std::vector<DeviceId>& ranks) {
-  TransferAudit audit = TransferAudit::begin();
-  {
-    const TransferAudit::Counting counting(audit);
-    for (size_t replica = 0; replica < last()->goes_on.size(); ++replica) {
-      if (!last()->goes_on[replica]) continue;
-      const DeviceId speaker = speaker_of(placement(call), static_cast<int32_t>(replica));
-      const at::Tensor count = at::empty({1}, at::kLong);
-      if (speaker != self()) {
-        counts_.emplace_back(count, receive(count, speaker, kCountChannel, audit));
-        continue;
-      }
-      count.fill_(generation_.left(step_.store));
-      counts_.emplace_back(count, Pending());
-      for (const DeviceId rank : ranks)
-        if (rank != self()) send(count, rank, kCountChannel, audit, counting_);
-    }
+Status HandOverCalls::begin_count_among(CallId call) {
+  const std::vector<ToldMessage> messages = counts_told(placement(call), *last());
+  return audited(
+      "a count of samples left", [&] { return listed(messages, kCountChannel); },
+      [&] {
+        Communicator& everyone = *step_.exchange.everyone();
+        const at::Tensor own = own_count(call);
+        counts_.emplace_back(own, Pending());
+        for (const ToldMessage& message : messages) {
+          if (message.from == self())
+            counting_.emplace_back(
+                own, everyone.send(own, message.to.value, kCountChannel, "samples left"));
+          if (message.to != self()) continue;
+          const at::Tensor count = at::empty({1}, at::kLong);
+          counts_.emplace_back(
+              count, everyone.receive(count, message.from.value, kCountChannel, "samples left"));
+        }
+        return ok_status();
+      });
+}
+
+TransferCounts HandOverCalls::listed(const std::vector<ToldMessage>& messages,
+                                     int32_t channel) const {
+  const std::string& everyone = step_.exchange.everyone()->name();
+  TransferCounts out;
+  for (const ToldMessage& message : messages) {
+    if (message.from == self())
+      ++out[{Transfer::kSend, everyone, message.to.value, channel, message.bytes()}];
+    if (message.to == self())
+      ++out[{Transfer::kReceive, everyone, message.from.value, channel, message.bytes()}];
   }
-  audit.settle("a count of samples left");
-  return ok_status();
-}
-
-void HandOverCalls::send(const at::Tensor& numbers, DeviceId to, int32_t channel,
-                         TransferAudit& audit, Sending& sending) {
-  Communicator& everyone = *step_.exchange.everyone();
-  const int64_t bytes = progress_bytes(numbers.numel());
-  audit.expect({Transfer::kSend, everyone.name(), to.value, channel, bytes});
-  sending.emplace_back(numbers, everyone.send(numbers, to.value, channel, "samples left"));
-}
-
-Pending HandOverCalls::receive(const at::Tensor& numbers, DeviceId from, int32_t channel,
-                               TransferAudit& audit) {
-  Communicator& everyone = *step_.exchange.everyone();
-  const int64_t bytes = progress_bytes(numbers.numel());
-  audit.expect({Transfer::kReceive, everyone.name(), from.value, channel, bytes});
-  return everyone.receive(numbers, from.value, channel, "samples left");
+  return out;
 }
 
 void HandOverCalls::note_progress(const SampleRows& rows, const at::Tensor& told) {
@@ -189,34 +190,42 @@ Status HandOverCalls::share_progress(CallId call) {
   return ok_status();
 }
 
-// Those that are left are told by the replicas that went on, to all ranks: who scores hears of it
-// when it comes to it, and nobody waits for that.
+// What this rank knows of it first, where it speaks for a replica.
+at::Tensor HandOverCalls::own_progress(CallId call, const SampleRows& rows) const {
+  const at::Tensor out = at::zeros({std::ssize(rows)}, at::kLong);
+  if (!step_.takes_part(call) || !step_.rows.leads_replica(call, step_.rank())) return out;
+  const SampleRows& own = last()->left[step_.rows.dp_rank(call, step_.rank())];
+  auto* const numbers = out.mutable_data_ptr<int64_t>();
+  for (size_t i = 0; i < rows.size(); ++i)
+    if (contains(own, rows[i])) numbers[i] = told_of(generation_.progress(step_.store, rows[i]));
+  return out;
+}
+
+// Of what was left, along a tree. Whoever hears it later hears it when it comes to it, and nobody
+// waits for that before the end of the step.
 Status HandOverCalls::tell_progress(CallId call) {
-  TransferAudit audit = TransferAudit::begin();
-  {
-    const TransferAudit::Counting counting(audit);
-    std::vector<at::Tensor> told;
-    std::vector<Pending> hearing;
-    for (size_t replica = 0; replica < last()->left.size(); ++replica) {
-      const SampleRows& rows = last()->left[replica];
-      told.push_back(at::empty({std::ssize(rows)}, at::kLong));
-      if (rows.empty()) continue;
-      const DeviceId speaker = speaker_of(placement(call), static_cast<int32_t>(replica));
-      if (speaker != self()) {
-        hearing.push_back(receive(told.back(), speaker, kProgressChannel, audit));
-        continue;
-      }
-      auto* const numbers = told.back().mutable_data_ptr<int64_t>();
-      for (size_t i = 0; i < rows.size(); ++i)
-        numbers[i] = told_of(generation_.progress(step_.store, rows[i]));
-      for (DeviceId rank{0}; rank.value < step_.exchange.ranks(); ++rank.value)
-        if (rank != self()) send(told.back(), rank, kProgressChannel, audit, telling_);
-    }
-    for (Pending& pending : hearing) BRAID_TRY(pending.wait());
-    for (size_t replica = 0; replica < told.size(); ++replica)
-      note_progress(last()->left[replica], told[replica]);
-  }
-  audit.settle("what is handed over");
+  const Telling telling = progress_told(placement(call), *last(), step_.exchange.ranks());
+  const at::Tensor known = own_progress(call, telling.rows);
+  BRAID_TRY(audited(
+      "what is handed over", [&] { return listed(telling.messages, kProgressChannel); },
+      [&]() -> Status {
+        Communicator& everyone = *step_.exchange.everyone();
+        for (const ToldMessage& message : telling.messages) {
+          if (message.from != self() && message.to != self()) continue;
+          at::Tensor numbers = known.narrow(0, message.numbers.begin, message.numbers.size());
+          if (message.to == self()) {
+            BRAID_TRY(
+                everyone.receive(numbers, message.from.value, kProgressChannel, "finished samples")
+                    .wait());
+            continue;
+          }
+          numbers = numbers.clone();  // what comes from above replaces it
+          telling_.emplace_back(numbers, everyone.send(numbers, message.to.value, kProgressChannel,
+                                                       "finished samples"));
+        }
+        return ok_status();
+      }));
+  note_progress(telling.rows, known);
   return ok_status();
 }
 

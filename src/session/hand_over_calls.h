@@ -1,7 +1,8 @@
 // Hands a generation over when few of its samples are left (program/hand_over.h): counts them over
 // its replicas, tells all ranks what has finished, and moves the others to the replicas that go on.
-// From the first hand-over of a step on the ranks of those count and decide alone, by messages: the
-// others score meanwhile, and hear what was decided when they come to it. Not thread-safe.
+// From the first hand-over of a step on the ranks of those count and decide alone, by messages
+// (program/hand_over_messages.h): the others score meanwhile, and hear what was decided when they
+// come to it. Not thread-safe.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -12,6 +13,7 @@
 #include "comm/communicator.h"
 #include "comm/transfer_audit.h"
 #include "passes/generation.h"
+#include "program/hand_over_messages.h"
 #include "session/step_context.h"
 
 namespace braid::inline session {
@@ -51,14 +53,14 @@ class HandOverCalls {
   // What a count finds, where it has ended.
   Result<int64_t> counted();
   Status begin_count(CallId call);
-  Status begin_count_among(CallId call, const std::vector<DeviceId>& ranks);
+  Status begin_count_among(CallId call);
+  at::Tensor own_count(CallId call) const;
+  // Of these messages what this rank gives to the backend.
+  TransferCounts listed(const std::vector<ToldMessage>& messages, int32_t channel) const;
   Status share_progress(CallId call);
+  at::Tensor own_progress(CallId call, const SampleRows& rows) const;
   Status tell_progress(CallId call);
   void note_progress(const SampleRows& rows, const at::Tensor& told);
-  // Begins a message of numbers, which is listed.
-  void send(const at::Tensor& numbers, DeviceId to, int32_t channel, TransferAudit& audit,
-            Sending& sending);
-  Pending receive(const at::Tensor& numbers, DeviceId from, int32_t channel, TransferAudit& audit);
   void note_metrics(const HandOver& handed) const;
   Status migrate(CallId call, const HandOver& handed);
   // A sample that has got so many new tokens, with what is listed for it.

@@ -1,5 +1,6 @@
 // What moves between calls: weights, fields, samples of a generation that is handed over, and
 // state.
+#include <algorithm>
 #include <array>
 #include <bit>
 #include <map>
@@ -42,6 +43,13 @@ class MessageTable {
   }
   std::vector<Entry> entries_;
 };
+
+int32_t hand_over_in(const std::vector<Instruction>& list, SamplePart part) {
+  const auto found = std::find_if(list.begin(), list.end(), [&](const Instruction& i) {
+    return i.kind == OpKind::kHandOver && i.part == part;
+  });
+  return static_cast<int32_t>(found - list.begin());
+}
 
 }  // namespace
 
@@ -190,24 +198,55 @@ void StepSimulation::add_exchange(DeviceId rank, int32_t index) {
   ends_[rank.value][index] = event.task;
 }
 
-// Ranks come to the hand-over and go on when all know what was handed over; samples that move are
-// on their way from there, and the replicas that take them wait.
+// At the first all ranks wait for each other. Later each passes on what it knows when it has come
+// and has heard what comes to it before.
+StepSimulation::HandedOver StepSimulation::add_telling(size_t hand_over) {
+  const size_t ranks = program_.ranks.size();
+  if (hand_over == 0) {
+    const TaskId all = tasks_.add(prices_.first_hand_over_s());
+    return {std::vector<TaskId>(ranks, all), std::vector<TaskId>(ranks, all)};
+  }
+  const CallId id = program_.scoring.generate;
+  const auto part = static_cast<SamplePart>(hand_over + 1);
+  HandedOver out;
+  for (size_t rank = 0; rank < ranks; ++rank) {
+    out.come.push_back(tasks_.add(0)), out.known.push_back(tasks_.add(0));
+    tasks_.wait(out.known[rank], out.come[rank]);
+  }
+  std::vector<std::vector<TaskId>> heard(ranks);
+  for (const ToldMessage& told : prices_.told(hand_over)) {
+    MessageEvent event;
+    event.kind = EventKind::kExchange, event.call = id;
+    event.instruction = hand_over_in(program_.ranks[told.to.value].instructions, part);
+    const TaskId message = link_task(told.from, told.to, static_cast<double>(told.bytes()), event);
+    tasks_.wait(message, out.come[told.from.value]);
+    for (const TaskId before : heard[told.from.value]) tasks_.wait(message, before);
+    heard[told.to.value].push_back(message);
+    tasks_.wait(out.known[told.to.value], message);
+  }
+  return out;
+}
+
+// A rank goes on when it knows what was handed over; samples that move are on their way when their
+// sender does, and the replicas that take them wait.
 void StepSimulation::add_hand_over(DeviceId rank, int32_t index) {
   const size_t at = hand_over_of(instruction(rank, index).part);
-  while (handed_.size() <= at) handed_.push_back(tasks_.add(prices_.hand_over_s(handed_.size())));
+  while (handed_.size() <= at) handed_.push_back(add_telling(handed_.size()));
+  const std::vector<TaskId>& known = handed_[at].known;
   const CallId id = program_.scoring.generate;
   const CallPlacement& where = program_.calls[id.value];
   const TaskId end = ends_[rank.value][index] = tasks_.add(0);
-  tasks_.wait(end, handed_[at]);
+  tasks_.wait(end, known[rank.value]);
   const int own = position_in(where, rank).dp_rank;
   const std::vector<SampleMove>& moves = prices_.hand_overs()[at].handed.moves;
   for (size_t i = 0; own >= 0 && i < moves.size(); ++i) {
     if (moves[i].to != own) continue;
+    const DeviceId from = counterpart(where, rank, moves[i].from);
     for (const double bytes : prices_.moved_messages(at, i)) {
       MessageEvent event;
       event.kind = EventKind::kExchange, event.call = id, event.instruction = index;
-      const TaskId message = link_task(counterpart(where, rank, moves[i].from), rank, bytes, event);
-      tasks_.wait(message, handed_[at]);
+      const TaskId message = link_task(from, rank, bytes, event);
+      tasks_.wait(message, known[from.value]);
       tasks_.wait(end, message);
     }
   }

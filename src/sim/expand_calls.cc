@@ -355,7 +355,8 @@ void StepSimulation::finish_minibatch(std::vector<StageRun>* runs,
 // Replicas with equal work and caches take the same rounds, so those are run once.
 void StepSimulation::expand_generate(CallId id, SamplePart part) {
   const CallPlacement& call = program_.calls[id.value];
-  if (part == SamplePart::kAll || part == SamplePart::kEarly) rounds_[id.value] = 0;
+  const bool first = part == SamplePart::kAll || part == SamplePart::kEarly;
+  if (first) rounds_[id.value] = 0, replica_rounds_.assign(call.strategy.dp, 0);
   ReplicaRounds run;
   for (int dp_rank = 0; dp_rank < call.strategy.dp; ++dp_rank) {
     ReplicaRequests work = prices_.replica_requests(id, dp_rank, part);
@@ -388,7 +389,8 @@ bool StepSimulation::executes(const StageRun& run, OpKind kind) const {
 void StepSimulation::expand_replica(CallId id, int dp_rank, const ReplicaRounds& run,
                                     SamplePart part) {
   const Strategy& s = prices_.cost(id).strategy();
-  rounds_[id.value] = std::max(rounds_[id.value], run.rounds);
+  replica_rounds_[dp_rank] += run.rounds;
+  rounds_[id.value] = std::max(rounds_[id.value], replica_rounds_[dp_rank]);
   const DeviceId first = stage_devices(id, {dp_rank, 0}).front();
   double seconds = 0;
   if (instruction_of(id, first, OpKind::kRound, part) >= 0)

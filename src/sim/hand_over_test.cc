@@ -3,6 +3,8 @@
 
 #include <array>
 #include <cmath>
+#include <map>
+#include <set>
 
 #include "base/rng.h"
 #include "plan/test_problem.h"
@@ -213,6 +215,43 @@ TEST(HandOverPrices, ScoringHidesBehindTheTail) {
   EXPECT_LT(best.scored, 0.95 * apart.scored);
   EXPECT_LT(best.seconds, apart.seconds);
   std::printf("scored after %.2f s, handed over %.2f s\n", apart.scored, best.scored);
+}
+
+// When it is handed over again every rank but the first that speaks hears of it by a message on its
+// links; and the rounds of a replica are those of all its parts.
+TEST(HandOverPrices, AgainIsToldByMessages) {
+  const PlanningProblem problem =
+      tail_problem({.gpu = "b200", .prompts = 256, .prompt_tokens = 1024}, 2048);
+  ExecutionPlan plan = uniform_plan(problem, 8, 1, 1);
+  for (CallPlan& call : plan.calls) {
+    if (call.call != "generate") call.strategy.micro_tokens = 8192;
+    if (call.call.starts_with("update")) call.strategy.zero_stage = 3;
+  }
+  SimOptions options;
+  options.events = true;
+  std::map<int64_t, int64_t> rounds;               // by number of hand-overs
+  std::map<int64_t, std::set<int32_t>> receivers;  // of samples, and of what is told
+  for (const int64_t hand_overs : {0, 1, 2}) {
+    plan.fusion.migrate_below_samples = hand_overs > 0 ? 48 : 0;
+    plan.fusion.migrate_again_below.assign(hand_overs > 1 ? 1 : 0, 16);
+    const auto program = compile(plan, problem);
+    ASSERT_TRUE(program.ok()) << program.status().message();
+    const auto trace = simulate(*program, problem, committed_calibration(), options);
+    ASSERT_TRUE(trace.ok()) << trace.status().message();
+    const auto generates = [&](CallId call) {
+      return program->graph.calls[call.value].kind == CallKind::kGenerate;
+    };
+    for (const CallSummary& call : trace->calls)
+      if (generates(call.call)) rounds[hand_overs] = call.rounds;
+    for (const TraceEvent& event : trace->events)
+      if (event.kind == EventKind::kExchange && event.track == TrackKind::kNvlinkIn &&
+          event.device != event.peer && generates(event.call))
+        receivers[hand_overs].insert(event.device.value);
+  }
+  EXPECT_LT(receivers[1].size(), 7u);
+  EXPECT_GE(receivers[2].size(), 7u);
+  EXPECT_GT(rounds[1], 0.9 * static_cast<double>(rounds[0]));
+  EXPECT_GT(rounds[2], 0.9 * static_cast<double>(rounds[0]));
 }
 
 // Where all but the generation is on half of the devices, replicas there have room for their own

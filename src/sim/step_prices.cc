@@ -14,6 +14,16 @@
 namespace braid::inline sim {
 namespace {
 
+// What is not over of a count of what is left when the next one begins, of the counts in so many
+// rounds: each passes beside the rounds between two of them.
+double counts_s(double count_s, const BatchRound& round, int64_t before, double rounds_s) {
+  const int64_t counts =
+      (before + round.rounds) / kRoundsBetweenTallies - before / kRoundsBetweenTallies;
+  if (counts == 0) return 0;
+  const double beside_s = kRoundsBetweenTallies * rounds_s / static_cast<double>(round.rounds);
+  return static_cast<double>(counts) * std::max(0.0, count_s - beside_s);
+}
+
 void add_link(DeviceId device, bool network, std::vector<int32_t>* ports) {
   ports->push_back(port_of(device, network ? TrackKind::kNetworkOut : TrackKind::kNvlinkOut));
   ports->push_back(port_of(device, network ? TrackKind::kNetworkIn : TrackKind::kNvlinkIn));
@@ -188,6 +198,13 @@ void StepPrices::take_hand_over() {
   generated_[SamplePart::kAll] = generated_rows(handed, SamplePart::kAll);
   for (const SamplePart part : parts_of_call(program_, id))
     generated_[part] = generated_rows(handed, part);
+  const CallPlacement& where = program_.calls[id.value];
+  told_.emplace_back();
+  counts_s_.push_back(cost(id).tally_s());
+  for (size_t at = 1; at < handed.size(); ++at) {
+    told_.push_back(progress_told(where, handed[at - 1], std::ssize(program_.ranks)).messages);
+    counts_s_.push_back(busiest_port_s(counts_told(where, handed[at - 1])));
+  }
 }
 
 StepParts StepPrices::step_parts() const {
@@ -288,28 +305,20 @@ std::vector<SampleRows> StepPrices::told_rows(CallId id) const {
   return in_step(id, on_heads(program_, id, owned(id, SamplePart::kAll)));
 }
 
-bool StepPrices::is_awaited(size_t at, DeviceId rank) const {
-  if (at == 0) return true;
-  const int replica = position_in(program_.calls[program_.scoring.generate.value], rank).dp_rank;
-  return replica >= 0 && handed_[at - 1].handed.goes_on[replica];
+// A collective of all ranks.
+double StepPrices::first_hand_over_s() const {
+  const auto samples = static_cast<int64_t>(lengths_.prompt.size());
+  return everyone_s(CollectiveOp::kAllReduce, static_cast<double>(progress_bytes(samples)));
 }
 
-// A collective of all ranks, or a message from each replica that went on to each of them, which are
-// on their way at the same time.
-double StepPrices::hand_over_s(size_t at) const {
-  const auto samples = static_cast<int64_t>(lengths_.prompt.size());
-  if (at == 0)
-    return everyone_s(CollectiveOp::kAllReduce, static_cast<double>(progress_bytes(samples)));
-  const CallPlacement& generate = program_.calls[program_.scoring.generate.value];
-  const HandOver& before = handed_[at - 1].handed;
+// Messages that begin together: those of one port follow each other.
+double StepPrices::busiest_port_s(const std::vector<ToldMessage>& messages) const {
+  std::map<int32_t, double> ports;
   double out = 0;
-  for (size_t replica = 0; replica < before.left.size(); ++replica) {
-    if (before.left[replica].empty()) continue;
-    const DeviceId speaker = speaker_of(generate, static_cast<int32_t>(replica));
-    const auto bytes = static_cast<double>(progress_bytes(std::ssize(before.left[replica])));
-    for (size_t rank = 0; rank < program_.ranks.size(); ++rank)
-      if (const DeviceId to{static_cast<int32_t>(rank)}; to != speaker)
-        out = std::max(out, link(speaker, to, bytes).seconds);
+  for (const ToldMessage& message : messages) {
+    const LinkTime time = link(message.from, message.to, static_cast<double>(message.bytes()));
+    for (const int32_t port : message_ports(message.from, message.to, time.link))
+      out = std::max(out, ports[port] += time.seconds);
   }
   return out;
 }
@@ -420,25 +429,13 @@ int64_t StepPrices::run_rounds(
   const auto priced = [&](const BatchRound& round) {
     const auto agreements = static_cast<double>(agreements_in(before, round.rounds, round.due));
     double seconds = work.pace * cost.rounds_s(round);
-    if (!handed_.empty() && work.most_rounds >= 0)
-      seconds += tallies_s(call, round, before, seconds);
+    if (work.count_s > 0) seconds += counts_s(work.count_s, round, before, seconds);
     before += round.rounds;
     visit(round, seconds, agreements * agreement_s);
   };
   if (work.most_rounds < 0) return run_batches(work.requests, options, priced);
   run_batches_until(work.requests, options, work.most_rounds, priced);
   return before;
-}
-
-// What is not over of a count of what is left when the next one begins, of the counts in so many
-// rounds: each passes beside the rounds between two of them.
-double StepPrices::tallies_s(CallId call, const BatchRound& round, int64_t before,
-                             double rounds_s) const {
-  const int64_t counts =
-      (before + round.rounds) / kRoundsBetweenTallies - before / kRoundsBetweenTallies;
-  if (counts == 0) return 0;
-  const double beside_s = kRoundsBetweenTallies * rounds_s / static_cast<double>(round.rounds);
-  return static_cast<double>(counts) * std::max(0.0, cost(call).tally_s() - beside_s);
 }
 
 // Of all ranks of the job.

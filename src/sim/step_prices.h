@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "program/call_parts.h"
+#include "program/hand_over_messages.h"
 #include "program/listed_messages.h"
 #include "sim/call_work.h"
 #include "sim/exchange_prices.h"
@@ -22,13 +23,14 @@
 
 namespace braid::inline sim {
 
-// Requests of a replica, the tokens that its cache has, rounds to make at most (-1: all), and how
-// many times as long these take.
+// Requests of a replica, the tokens that its cache has, rounds to make at most (-1: all), how many
+// times as long these take, and seconds of a count of what is left (program/hand_over.h).
 struct ReplicaRequests {
   std::vector<BatchRequest> requests;
   int64_t budget_tokens = 0;
   int64_t most_rounds = -1;
   double pace = 1;
+  double count_s = 0;
 };
 
 class StepPrices {
@@ -52,11 +54,10 @@ class StepPrices {
   const Partition& partition(CallId call, SamplePart part = SamplePart::kAll) const;
   // Of a program that hands its generation over, in their order.
   const std::vector<PricedHandOver>& hand_overs() const { return handed_; }
-  // Whether others wait for a rank at a hand-over: at the first for all, then for those that still
-  // generate.
-  bool is_awaited(size_t hand_over, DeviceId rank) const;
-  // Seconds until all ranks know what has finished.
-  double hand_over_s(size_t hand_over) const;
+  // Seconds until all ranks know what has finished at the first of them; and the messages by which
+  // they know it at a later one.
+  double first_hand_over_s() const;
+  const std::vector<ToldMessage>& told(size_t hand_over) const { return told_[hand_over]; }
   // Bytes of the messages that each rank of a replica sends in a move.
   std::vector<double> moved_messages(size_t hand_over, size_t move) const;
   // What the samples of a micro-batch are to a call.
@@ -165,7 +166,7 @@ class StepPrices {
   std::vector<SampleRows> in_step(CallId call, std::vector<SampleRows> rows) const;
   double everyone_s(CollectiveOp op, double bytes) const;
   void price_exchanges();
-  double tallies_s(CallId call, const BatchRound& round, int64_t before, double rounds_s) const;
+  double busiest_port_s(const std::vector<ToldMessage>& messages) const;
 
   const Program& program_;
   const PlanningProblem& problem_;
@@ -177,6 +178,8 @@ class StepPrices {
   std::vector<int64_t> predicted_;                            // by sample; empty: nothing is
   std::map<std::pair<CallId, SamplePart>, Partition> parts_;  // of those that run in parts
   std::vector<PricedHandOver> handed_;
+  std::vector<std::vector<ToldMessage>> told_;               // [hand-over]; none at the first
+  std::vector<double> counts_s_;                             // [hand-over]: of a count before it
   std::map<CallId, std::vector<ReplicaRequests>> carried_;   // of a generation that leaves samples
   std::map<SamplePart, std::vector<SampleRows>> generated_;  // of a generation that is handed over
   std::vector<std::vector<ExchangePrice>> exchanges_;        // [entry][rank]

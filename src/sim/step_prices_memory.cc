@@ -210,8 +210,10 @@ ReplicaRequests StepPrices::replica_requests(CallId call, int dp_rank, SamplePar
   const bool first = part == SamplePart::kAll || part == SamplePart::kEarly;
   out.budget_tokens =
       first ? cache_budget(call, dp_rank, out.requests) : later_budget(call, dp_rank, out.requests);
-  if (of_hand_over(program_, call, part))
+  if (of_hand_over(program_, call, part)) {
     out.most_rounds = handed_[hand_over_of(part)].rounds[dp_rank];
+    out.count_s = counts_s_[hand_over_of(part)];
+  }
   return out;
 }
 

@@ -116,9 +116,7 @@ void StepSimulation::add_edges() {
         }
         computed = block.end;
       } else if (list[i].kind == OpKind::kHandOver) {
-        const DeviceId rank{static_cast<int32_t>(r)};
-        const size_t at = hand_over_of(list[i].part);
-        if (prices_.is_awaited(at, rank)) task = handed_[at];
+        task = handed_[hand_over_of(list[i].part)].come[r];
         tasks_.wait(task, computed);
       } else if (moves_fields(list[i].kind)) {
         const Exchange& moved = program_.exchanges[list[i].detail];

@@ -73,6 +73,9 @@ class StepSimulation {
     int32_t instruction = -1;
     TaskId before = -1, after = -1;
   };
+  struct HandedOver {  // by rank: it has come to a hand-over, and knows what has finished
+    std::vector<TaskId> come, known;
+  };
   struct StagePoint {
     int dp_rank = 0, stage = 0;
   };
@@ -107,6 +110,7 @@ class StepSimulation {
   void add_gathers(const ParamLayout& layout, const std::vector<GatherStop>& stops,
                    const std::function<SliceGather(DeviceId)>& price);
   void add_exchanges();
+  HandedOver add_telling(size_t hand_over);
   void add_hand_over(DeviceId rank, int32_t instruction);
   void add_exchange(DeviceId rank, int32_t instruction);
   void add_state_move(DeviceId rank, int32_t instruction);
@@ -221,13 +225,13 @@ class StepSimulation {
   std::vector<std::map<int32_t, ReallocatedOn>> reallocated_;  // [entry], by member
   // [exchange], by rank: it has come; of a share: all have come and know.
   std::vector<std::map<int32_t, TaskId>> gates_;
-  // By hand-over: all ranks that others wait for have come, and all know.
-  std::vector<TaskId> handed_;
+  std::vector<HandedOver> handed_;
   std::vector<OpEvent> ops_;
   std::vector<MessageEvent> message_events_;
-  std::vector<double> busy_;       // by device
-  std::vector<double> call_busy_;  // by call: device seconds
-  std::vector<int64_t> rounds_;    // by call
+  std::vector<double> busy_;             // by device
+  std::vector<double> call_busy_;        // by call: device seconds
+  std::vector<int64_t> rounds_;          // by call
+  std::vector<int64_t> replica_rounds_;  // of the generation at hand, in its parts so far
   std::vector<std::vector<MemoryChange>> changes_;
   int64_t instructions_ = 0;
 };
