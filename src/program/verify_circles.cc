@@ -66,7 +66,7 @@ class Run {
       case OpKind::kShare:
         return &program_.exchanges[i.detail].members;
       case OpKind::kHandOver:
-        return &everyone_;
+        return &everyone_;  // at a later one each waits for some of them alone
       case OpKind::kReallocate:
         return &program_.reallocations[i.detail].members;
       case OpKind::kCall:
