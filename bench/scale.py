@@ -24,6 +24,7 @@ model with dp = ranks and eight prompts for each rank.
 
 With --opens: open files, sockets among them and threads of the processes of real ranks, of that model, in the middle of a run: the
 fewest and the most of a rank (the table of docs/ranks.md).
+
 With --fields: kilobytes of other ranks' results (scores, log-probs, values, advantages) that a rank receives in a step of PPO, as
 'braid simulate' moves them (real and emulated ranks send the same): where each rank computes the advantages that it learns from,
 and where one rank computes those of all (algorithm.whiten_rewards).
@@ -138,6 +139,8 @@ def print_opens(options, folder):
         columns = zip(*opens(ranks, options, folder))
         cells = [f"{min(column)}" if min(column) == max(column) else f"{min(column)} to {max(column)}" for column in columns]
         print(f"| {ranks} | {' | '.join(cells)} |", flush=True)
+
+
 def received(ranks, whitened, options, folder):
     """Bytes by rank, of exchanges."""
     file, trace = folder / f"{ranks}.plan.yaml", folder / "trace.json"

@@ -135,69 +135,55 @@ Result<int64_t> EmulatedRank::finish_exchange(int32_t index, EmulatedFields::Arr
   return span.end_ns;
 }
 
-std::vector<size_t> EmulatedRank::own_moves(size_t hand_over) const {
-  const CallPlacement& where = program_.calls[program_.scoring.generate.value];
-  const int own = position_in(where, work_.rank).dp_rank;
-  const auto& moves = prices_.hand_overs()[hand_over].handed.moves;
-  std::vector<size_t> out;
-  for (size_t i = 0; own >= 0 && i < moves.size(); ++i)
-    if (moves[i].from == own || moves[i].to == own) out.push_back(i);
-  return out;
-}
-
-// This rank's side.
-EmulatedLinks::Message EmulatedRank::moved_message(size_t hand_over, size_t move,
-                                                   size_t number) const {
+std::vector<EmulatedLinks::Message> EmulatedRank::moved_messages(size_t hand_over) const {
   const CallId generate = program_.scoring.generate;
   const CallPlacement& where = program_.calls[generate.value];
-  const SampleMove& moved = prices_.hand_overs()[hand_over].handed.moves[move];
-  size_t before = move;
+  const int own = position_in(where, work_.rank).dp_rank;
+  const auto& moves = prices_.hand_overs()[hand_over].handed.moves;
+  size_t before = 0;  // moves of the hand-overs before it
   for (size_t at = 0; at < hand_over; ++at) before += prices_.hand_overs()[at].handed.moves.size();
-  EmulatedLinks::Message out;
-  out.sends = moved.from == position_in(where, work_.rank).dp_rank;
-  out.peer = counterpart(where, work_.rank, out.sends ? moved.to : moved.from);
-  out.channel = kHandOverChannel;
-  out.bytes = prices_.moved_messages(hand_over, move)[number];
-  out.what = out.order = kHandOverOrder + static_cast<int64_t>(before * kMessagesOfSample + number);
-  out.event = EventKind::kExchange, out.call = generate;
-  out.name = cat("sample ", moved.row, " of replica ", moved.from);
+  std::vector<EmulatedLinks::Message> out;
+  for (size_t move = 0; own >= 0 && move < moves.size(); ++move) {
+    const SampleMove& moved = moves[move];
+    if (moved.from != own && moved.to != own) continue;
+    auto order = kHandOverOrder + static_cast<int64_t>((before + move) * kMessagesOfSample);
+    for (const double bytes : prices_.moved_messages(hand_over, move)) {
+      EmulatedLinks::Message& message = out.emplace_back();
+      message.sends = moved.from == own;
+      message.peer = counterpart(where, work_.rank, message.sends ? moved.to : moved.from);
+      message.channel = kHandOverChannel, message.bytes = bytes;
+      message.what = message.order = order++;
+      message.event = EventKind::kExchange, message.call = generate;
+      message.name = cat("sample ", moved.row, " of replica ", moved.from);
+    }
+  }
   return out;
 }
 
-// This rank's side.
-EmulatedLinks::Message EmulatedRank::told_message(size_t hand_over, size_t number) const {
-  const ToldMessage& told = prices_.told(hand_over)[number];
-  EmulatedLinks::Message out;
-  out.sends = told.from == work_.rank;
-  out.peer = out.sends ? told.to : told.from;
-  out.channel = kProgressChannel;
-  out.bytes = static_cast<double>(told.bytes());
-  out.what = out.order =
-      kToldOrder + (static_cast<int64_t>(hand_over) << kToldShift) + static_cast<int64_t>(number);
-  out.event = EventKind::kExchange, out.call = program_.scoring.generate;
-  out.name = "what is handed over";
-  return out;
-}
-
-std::vector<size_t> EmulatedRank::own_told(size_t hand_over) const {
+std::vector<EmulatedLinks::Message> EmulatedRank::told_messages(size_t hand_over) const {
   const std::vector<ToldMessage>& told = prices_.told(hand_over);
-  std::vector<size_t> out;
-  for (size_t i = 0; i < told.size(); ++i)
-    if (told[i].from == work_.rank || told[i].to == work_.rank) out.push_back(i);
+  std::vector<EmulatedLinks::Message> out;
+  for (size_t number = 0; number < told.size(); ++number) {
+    const ToldMessage& each = told[number];
+    if (each.from != work_.rank && each.to != work_.rank) continue;
+    EmulatedLinks::Message& message = out.emplace_back();
+    message.sends = each.from == work_.rank;
+    message.peer = message.sends ? each.to : each.from;
+    message.channel = kProgressChannel;
+    message.bytes = static_cast<double>(each.bytes());
+    message.what = message.order =
+        kToldOrder + (static_cast<int64_t>(hand_over) << kToldShift) + static_cast<int64_t>(number);
+    message.event = EventKind::kExchange, message.call = program_.scoring.generate;
+    message.name = "what is handed over";
+  }
   return out;
 }
 
 void EmulatedRank::note_hand_over(size_t hand_over) {
   if (hand_over == 0) note_meeting(prices_.first_hand_over_s(), 1);
-  for (const size_t number : own_told(hand_over)) {
-    const EmulatedLinks::Message message = told_message(hand_over, number);
-    note_message(message.sends, message.peer, message.channel, message.bytes);
-  }
-  for (const size_t move : own_moves(hand_over))
-    for (size_t number = 0; number < prices_.moved_messages(hand_over, move).size(); ++number) {
-      const EmulatedLinks::Message message = moved_message(hand_over, move, number);
+  for (const auto& messages : {told_messages(hand_over), moved_messages(hand_over)})
+    for (const EmulatedLinks::Message& message : messages)
       note_message(message.sends, message.peer, message.channel, message.bytes);
-    }
 }
 
 // Samples that move are on their way from when this rank knows what has finished. It has ended on
@@ -212,19 +198,16 @@ Status EmulatedRank::hand_over(int32_t index) {
   BRAID_TRY(tell_progress(at, &known_ns));
   ends_[index] = known_ns;
   std::list<Pending> messages;
-  for (const size_t move : own_moves(at))
-    for (size_t number = 0; number < prices_.moved_messages(at, move).size(); ++number)
-      messages.push_back(
-          links_->begin(moved_message(at, move, number), known_ns,
-                        [&end = ends_[index]](int64_t end_ns) { end = std::max(end, end_ns); }));
+  for (const EmulatedLinks::Message& moved : moved_messages(at))
+    messages.push_back(links_->begin(
+        moved, known_ns, [&end = ends_[index]](int64_t end_ns) { end = std::max(end, end_ns); }));
   for (Pending& message : messages) BRAID_TRY(message.wait());
   return ok_status();
 }
 
 // In the order of the messages: each goes when this rank has heard those that come before it.
 Status EmulatedRank::tell_progress(size_t hand_over, int64_t* known_ns) {
-  for (const size_t number : own_told(hand_over)) {
-    const EmulatedLinks::Message message = told_message(hand_over, number);
+  for (const EmulatedLinks::Message& message : told_messages(hand_over)) {
     int64_t heard_ns = 0;
     Pending passing =
         links_->begin(message, *known_ns, [&heard_ns](int64_t end_ns) { heard_ns = end_ns; });

@@ -86,8 +86,10 @@ class EmulatedRank : private Executor {
   void note_reallocation(int32_t index);
   void note_message(bool sends, DeviceId peer, int32_t channel, double bytes);
   EmulatedLinks::Message weight_message(int32_t index, size_t number) const;
-  EmulatedLinks::Message told_message(size_t hand_over, size_t number) const;
-  EmulatedLinks::Message moved_message(size_t hand_over, size_t move, size_t number) const;
+  // Where a generation is handed over: what this rank tells and hears, at the first nothing; and
+  // samples that move to and from it.
+  std::vector<EmulatedLinks::Message> told_messages(size_t hand_over) const;
+  std::vector<EmulatedLinks::Message> moved_messages(size_t hand_over) const;
   Status move_slices(int32_t index);
   Status gather_followed(CallId call);
   struct Gather {  // of slices of weights
@@ -103,10 +105,6 @@ class EmulatedRank : private Executor {
   void note_meeting(double seconds, int64_t calls);
   void note_exchange(int32_t entry, int64_t transfers);
   void note_hand_over(size_t hand_over);
-  // The moves of samples to and from this rank where a generation is handed over, by number.
-  std::vector<size_t> own_moves(size_t hand_over) const;
-  // What it tells and hears at one that is not the first, by number.
-  std::vector<size_t> own_told(size_t hand_over) const;
   void note_ops(const EmulatedCall& work, const Expansion& ops, const std::vector<double>& seconds);
 
   Result<int64_t> end_of(int32_t instruction);

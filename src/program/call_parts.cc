@@ -26,10 +26,10 @@ std::vector<SampleRows> scored_in_parts(const Program& program, const Partitione
 Partition partition_part(const Program& program, const PartitionedCall& call, SamplePart part,
                          const StepParts& step, const Partition* whole) {
   if (begins_early(program, call.call)) {
-    if (whole != nullptr)
-      return part_of_early(program, *whole, call.call, part, step.permuted_anew);
-    return part_of_early(program, partition_samples(call.samples, call.strategy, call.options),
-                         call.call, part, step.permuted_anew);
+    Partition anew;
+    if (whole == nullptr) anew = partition_samples(call.samples, call.strategy, call.options);
+    return part_of_early(program, whole == nullptr ? anew : *whole, call.call, part,
+                         step.permuted_anew);
   }
   if (scores_beside(program, call.call))
     return partition_rows(call.samples, step.scored[static_cast<size_t>(part) - 1], call.strategy,

@@ -251,11 +251,9 @@ const std::vector<ComputedRows>& CallRows::computed_by_rank(CallId call, int64_t
   const Rows rows = store_.all_rows();
   const SampleRows all(rows.begin(), rows.end());
   if (!placed()) return computed_[call] = {{all, {}}};
-  std::vector<int64_t> groups;
-  for (const size_t row : rows) groups.push_back(store_.sample(row).group.value);
-  return computed_[call] = braid::computed_by_rank(program_, call, all, groups, [&](CallId reader) {
-           return read_by_rank(reader, step, SamplePart::kAll);
-         });
+  return computed_[call] = braid::computed_by_rank(
+             program_, call, all, store_.counts("groups"),
+             [&](CallId reader) { return read_by_rank(reader, step, SamplePart::kAll); });
 }
 
 std::vector<SampleRows> CallRows::computed(CallId call, int64_t step) {

@@ -152,10 +152,7 @@ class WholeSearch {
     BRAID_TRY(chosen.status());
     out_.tried += std::ssize(chosen->curve);
     if (chosen->chosen.below == 0) return ok_status();
-    BRAID_ASSIGN(Verdict verdict, judge_with([](Fusion&) {})(chosen->plan));
-    if (accepts(verdict) && verdict.step_s < at->verdict.step_s)
-      *at = {std::move(chosen->plan), std::move(verdict)};
-    return ok_status();
+    return keep_faster(std::move(chosen->plan), at).status();
   }
 
   // A plan that was found with a hand-over and may be better with another one, or fused too.
@@ -291,8 +288,14 @@ class WholeSearch {
   // infinite where it cannot have the part, or no time is left.
   Result<double> step_with_part(ExecutionPlan plan, JudgedPlan* at) {
     if (late() || !validate(plan, problem_).ok()) return HUGE_VAL;
-    Result<Verdict> verdict = judge_(plan);
     ++out_.tried;
+    return keep_faster(std::move(plan), at);
+  }
+
+  // A step of a plan, which takes the place of another plan where it is faster; infinite where it
+  // is refused.
+  Result<double> keep_faster(ExecutionPlan plan, JudgedPlan* at) {
+    Result<Verdict> verdict = judge_(plan);
     if (verdict.status().code() == Code::kInvalidInput) return HUGE_VAL;
     BRAID_TRY(verdict.status());
     if (!accepts(*verdict)) return HUGE_VAL;

@@ -17,8 +17,8 @@ constexpr const char* kRewards = "rewards";  // those that samples are compared 
 // What a rank says in the share: whether it has failed, then its sums, two words a number.
 static_assert(kWordsOfSums == 1 + 2 * kStepSumNumbers);
 
-std::vector<int32_t> words_of(bool failed, const StepSums& sums) {
-  std::vector<int32_t> out = {failed ? 1 : 0};
+std::vector<int32_t> words_of(int32_t failed, const StepSums& sums) {
+  std::vector<int32_t> out = {failed};
   for (const double number : numbers_of(sums)) {
     const auto bits = std::bit_cast<uint64_t>(number);
     out.push_back(static_cast<int32_t>(bits >> 32));
@@ -45,8 +45,7 @@ Result<ComputeResult> ComputeCalls::run(const Call& call, const Rows& rows, Algo
   if (rows.size() < step_.store.size() && contains(call.reads, kRewards)) {
     BRAID_ASSIGN(const at::Tensor rewards, step_.store.reals(kRewards, step_.store.all_rows()));
     batch.step_rewards = to_doubles(rewards);
-    for (const size_t row : step_.store.all_rows())
-      batch.step_groups.push_back(step_.store.sample(row).group.value);
+    batch.step_groups = step_.store.counts("groups");
   }
   batch.step_sums = of_step;
   return function(batch, step_.config.algorithm, state);
@@ -95,8 +94,8 @@ Status ComputeCalls::compute(const Call& call) {
 Result<StepSums> ComputeCalls::tell(const Exchange& shared, const StepSums& own) {
   const std::string& name = step_.call(shared.producer).name;
   const int32_t failed = step_.talk.failed_word();
-  BRAID_ASSIGN(const auto said, account_.share(shared, step_.position.step,
-                                               {words_of(failed != 0, own), failed == 0}));
+  BRAID_ASSIGN(const auto said,
+               account_.share(shared, step_.position.step, {words_of(failed, own), failed == 0}));
   BRAID_TRY(step_.talk.hear(said, "the end of " + name));
   StepSums all;
   for (const std::vector<int32_t>& rank : said) all.merge(sums_in(rank));

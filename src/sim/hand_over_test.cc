@@ -197,15 +197,21 @@ PlanningProblem tail_problem(TestProblem test, int64_t longest) {
   return problem;
 }
 
+// On 8 devices, with room for caches.
+ExecutionPlan roomy_plan(const PlanningProblem& problem) {
+  ExecutionPlan plan = uniform_plan(problem, 8, 1, 1);
+  for (CallPlan& call : plan.calls) {
+    if (call.call != "generate") call.strategy.micro_tokens = 8192;
+    if (call.call.starts_with("update")) call.strategy.zero_stage = 3;
+  }
+  return plan;
+}
+
 // Lengths with a tail on 8 devices: scoring begins while the tail is generated.
 TEST(HandOverPrices, ScoringHidesBehindTheTail) {
   const PlanningProblem problem =
       tail_problem({.gpu = "b200", .prompts = 256, .prompt_tokens = 1024}, 2048);
-  ExecutionPlan plan = uniform_plan(problem, 8, 1, 1);
-  for (CallPlan& call : plan.calls) {
-    if (call.call != "generate") call.strategy.micro_tokens = 8192;
-    if (call.call.starts_with("update")) call.strategy.zero_stage = 3;  // room for caches
-  }
+  const ExecutionPlan plan = roomy_plan(problem);
   const Step apart = step_with(problem, plan, 0);
   Step best = apart;
   for (const int64_t below : {8, 16, 32, 40, 48, 64}) {
@@ -222,11 +228,7 @@ TEST(HandOverPrices, ScoringHidesBehindTheTail) {
 TEST(HandOverPrices, AgainIsToldByMessages) {
   const PlanningProblem problem =
       tail_problem({.gpu = "b200", .prompts = 256, .prompt_tokens = 1024}, 2048);
-  ExecutionPlan plan = uniform_plan(problem, 8, 1, 1);
-  for (CallPlan& call : plan.calls) {
-    if (call.call != "generate") call.strategy.micro_tokens = 8192;
-    if (call.call.starts_with("update")) call.strategy.zero_stage = 3;
-  }
+  ExecutionPlan plan = roomy_plan(problem);
   SimOptions options;
   options.events = true;
   std::map<int64_t, int64_t> rounds;               // by number of hand-overs

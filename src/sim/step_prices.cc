@@ -97,6 +97,7 @@ Status StepPrices::prepare() {
     if (program_.graph.calls[i].carried_steps > 0) take_carried(CallId{static_cast<int32_t>(i)});
   if (program_.scoring.is_on()) take_hand_over();
   partition_calls();
+  find_computed();
   price_exchanges();
   return ok_status();
 }
@@ -179,10 +180,10 @@ void StepPrices::take_carried(CallId id) {
 // How the generation's replicas are whenever it is handed over.
 void StepPrices::take_hand_over() {
   const CallId id = program_.scoring.generate;
-  const Strategy& strategy = program_.calls[id.value].strategy;
+  const CallPlacement& where = program_.calls[id.value];
   const std::vector<SampleRows>& owned = partitions_[id.value].owned;
   std::vector<ReplicaWork> replicas;
-  for (int replica = 0; replica < strategy.dp; ++replica) {
+  for (int replica = 0; replica < where.strategy.dp; ++replica) {
     ReplicaWork& work = replicas.emplace_back();
     work.rows = owned[replica];
     work.requests = requests(id, replica);
@@ -193,12 +194,10 @@ void StepPrices::take_hand_over() {
                           [&](int replica, const std::vector<BatchRequest>& left) {
                             return later_budget(id, replica, left);
                           });
-  std::vector<HandOver> handed;
-  for (const PricedHandOver& each : handed_) handed.push_back(each.handed);
+  const std::vector<HandOver> handed = handed_alone();
   generated_[SamplePart::kAll] = generated_rows(handed, SamplePart::kAll);
   for (const SamplePart part : parts_of_call(program_, id))
     generated_[part] = generated_rows(handed, part);
-  const CallPlacement& where = program_.calls[id.value];
   told_.emplace_back();
   counts_s_.push_back(cost(id).tally_s());
   for (size_t at = 1; at < handed.size(); ++at) {
@@ -207,9 +206,15 @@ void StepPrices::take_hand_over() {
   }
 }
 
+std::vector<HandOver> StepPrices::handed_alone() const {
+  std::vector<HandOver> out;
+  for (const PricedHandOver& each : handed_) out.push_back(each.handed);
+  return out;
+}
+
 StepParts StepPrices::step_parts() const {
   StepParts out;
-  for (const PricedHandOver& each : handed_) out.handed.push_back(each.handed);
+  out.handed = handed_alone();
   if (!program_.early_update.is_on()) return out;
   const CallId update = program_.early_update.update;
   const Call& entry = program_.graph.calls[update.value];
@@ -276,6 +281,13 @@ std::vector<SampleRows> StepPrices::in_step(CallId id, std::vector<SampleRows> r
   return rows;
 }
 
+// A call that reads what another computes comes behind it.
+void StepPrices::find_computed() {
+  for (int32_t i = static_cast<int32_t>(program_.graph.calls.size()); i-- > 0;)
+    if (program_.graph.calls[i].kind == CallKind::kCompute)
+      computed_[CallId{i}] = computed(CallId{i});
+}
+
 std::vector<SampleRows> StepPrices::computed(CallId id) const {
   const std::vector<PartitionSample> own = samples(id);
   SampleRows rows(own.size());
@@ -292,12 +304,12 @@ std::vector<SampleRows> StepPrices::computed(CallId id) const {
 }
 
 std::vector<SampleRows> StepPrices::written_rows(CallId id, SamplePart part) const {
-  if (program_.graph.calls[id.value].kind == CallKind::kCompute) return computed(id);
+  if (program_.graph.calls[id.value].kind == CallKind::kCompute) return computed_.at(id);
   return in_step(id, written_by_rank(program_, id, worked_on(id, part), scored(id)));
 }
 
 std::vector<SampleRows> StepPrices::read_rows(CallId id, SamplePart part) const {
-  if (program_.graph.calls[id.value].kind == CallKind::kCompute) return computed(id);
+  if (program_.graph.calls[id.value].kind == CallKind::kCompute) return computed_.at(id);
   return in_step(id, read_by_rank(program_, id, worked_on(id, part), scored(id)));
 }
 

@@ -152,7 +152,9 @@ class StepPrices {
   void partition_generations();
   BatchOptions engine_options(CallId generate) const;
   void take_hand_over();
+  std::vector<HandOver> handed_alone() const;
   StepParts step_parts() const;
+  void find_computed();
   // A replica that takes samples over has the room that its engine opened with, and more where one
   // of them is longer.
   int64_t later_budget(CallId call, int dp_rank, const std::vector<BatchRequest>& requests) const {
@@ -182,6 +184,7 @@ class StepPrices {
   std::vector<double> counts_s_;                             // [hand-over]: of a count before it
   std::map<CallId, std::vector<ReplicaRequests>> carried_;   // of a generation that leaves samples
   std::map<SamplePart, std::vector<SampleRows>> generated_;  // of a generation that is handed over
+  std::map<CallId, std::vector<SampleRows>> computed_;       // of compute calls, by rank
   std::vector<std::vector<ExchangePrice>> exchanges_;        // [entry][rank]
   std::vector<Efficiency> efficiencies_;                     // by device
   std::vector<MemoryUse> base_;                              // by device
