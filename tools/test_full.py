@@ -24,7 +24,7 @@ def commit():
     return head + ("-dirty" if changed.strip() else "")
 
 
-# Cases of a program that are suites of their own, by their filter.
+# Cases of a program that are suites of their own, by their filter; one that leaves out cases names those that others run.
 PARTS = {
     "longer_searches": ("search", "*ALongerSearch*"),
     "plan_edits": ("search", "PlanClaims.NoLegalEdit*"),
@@ -34,7 +34,9 @@ PARTS = {
     "rank_kills": ("runs", "JobKilledRun.*Rank*:JobKilledRun.Torchrun*:JobLaunchers.*"),
     "failures": ("runs", "*FailedRun.*"),
     "memory": ("runs", "JobMemory.*"),
-    "layouts": ("runs", "JobProcess.*"),
+    "families": ("runs", "JobProcess.EveryFamily*"),
+    "more_layouts": ("runs", "JobProcess.EveryRandom*:JobProcess.EveryOrder*:JobProcess.EveryAlgorithm*"),
+    "layouts": ("runs", "JobProcess.*-JobProcess.EveryFamily*:JobProcess.EveryRandom*:JobProcess.EveryOrder*:JobProcess.EveryAlgorithm*"),
     "fused": ("runs", "JobFused.*:JobHandOver.*"),
 }
 OWN_KEYS = {"name", "file", "line", "status", "result", "timestamp", "time", "classname", "value_param", "type_param", "failures"}
@@ -69,7 +71,7 @@ def suites(build):
     found = {}
     for program in sorted(build.glob("*_test")):
         name = program.name.removesuffix("_test")
-        left = ":".join(chosen for whole, chosen in PARTS.values() if whole == name)
+        left = ":".join(chosen.split("-")[0] for whole, chosen in PARTS.values() if whole == name)
         chosen = f"-{left}" if left else "*"
         found[name] = (f"BRAID_TEST_FULL=1 build/{program.name}" + (f" --gtest_filter='{chosen}'" if left else ""),
                        lambda p=program, c=chosen: run_program(p, c))
