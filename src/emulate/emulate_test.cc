@@ -77,6 +77,27 @@ RANK_TEST(Emulate, SamplesAreLeftToTheNextStep, 2) {
   EXPECT_LT(carries.emulated.step_s, waits.emulated.step_s);
 }
 
+// Further prompts are drawn, and before the first draw slices become a copy that one device has.
+RANK_TEST(Emulate, SlicesBeforeFurtherDraws, 2) {
+  PlanningProblem problem = make_test_problem({.algorithm = "grpo",
+                                               .actor = "qwen2.5-0.5b",
+                                               .devices = 2,
+                                               .prompts = 32,
+                                               .samples = 4,
+                                               .minibatches = 2,
+                                               .prompt_tokens = 128,
+                                               .response_tokens = 128,
+                                               .dynamic_sampling = true});
+  ExecutionPlan plan = uniform_plan(problem, 2, 1, 1);
+  for (CallPlan& call : plan.calls) {
+    if (call.call == "update_actor") call.strategy.zero_stage = 3;
+    if (call.call != "generate") continue;
+    call.mesh.devices = {DeviceId{0}};
+    call.strategy = pipeline(1, 1, 1, 1);
+  }
+  expect_alike(world, emulated(world, plan, problem, {.time_scale = kFast}));
+}
+
 // Weights move between layouts, activations between stages.
 RANK_TEST(Emulate, WeightsAndStages, 4) {
   const PlanningProblem problem = rl_problem("grpo", 4);

@@ -66,7 +66,8 @@ Result<int64_t> EmulatedRank::latest(const std::vector<InstructionId>& after) {
 // What moves at the begin of a step waits for the step's data, as in the simulator.
 Result<int64_t> EmulatedRank::move_ready(int32_t instruction) {
   BRAID_ASSIGN(int64_t ready, latest(list()[instruction].after));
-  if (fetched_ >= 0) ready = std::max(ready, ends_.at(fetched_));
+  if (const auto fetched = ends_.find(fetched_); fetched != ends_.end())
+    ready = std::max(ready, fetched->second);
   return ready;
 }
 

@@ -48,14 +48,15 @@ Status EmulatedRank::gather_slices(const Gather& gather, int32_t index, bool arr
 }
 
 // What this rank gives is there before its messages go, and what came when all of it has come.
+// Where it stands before the step's data is there, as further draws have it, it does not wait.
 Status EmulatedRank::move_slices(int32_t index) {
   const int32_t entry = list()[index].detail;
   const RoleId& role = program_.copies[program_.reallocations[entry].copy].role;
   world_.position().enter(cat("emulated step, weights of ", role));
-  BRAID_ASSIGN(const int64_t ready, move_ready(index));
+  BRAID_ASSIGN(const int64_t ready, latest(list()[index].after));
   device_ns_ = std::max(device_ns_, ready);
   BRAID_TRY(gather_slices(gather_of(home_copy(program_, role)), index, false));
-  BRAID_TRY(begin_move(index));
+  BRAID_TRY(begin_reallocation(index, device_ns_));
   BRAID_ASSIGN(const int64_t arrived, end_of(index));
   compute_until(arrived);
   BRAID_TRY(gather_slices(gather_of_arrivals(entry), index, true));

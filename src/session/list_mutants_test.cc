@@ -93,6 +93,12 @@ const std::vector<MutantJob>& mutant_jobs() {
        "  old_logprob: {mesh: all, dp: 2}\n"
        "  ref_logprob: {mesh: all, tp: 2}\n"
        "  update_actor: {mesh: all, dp: 2}\n",
+       "", 2, true},
+      {"draws_slices", 2, "grpo",
+       "  generate: {mesh: \"0\", dp: 1}\n"
+       "  old_logprob: {mesh: all, dp: 2, zero: 3}\n"
+       "  ref_logprob: {mesh: all, dp: 2}\n"
+       "  update_actor: {mesh: all, dp: 2, zero: 3}\n",
        "", 2, true}};
   return jobs;
 }

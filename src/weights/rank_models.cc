@@ -115,12 +115,14 @@ Status RankModels::load_models() {
     const RoleSpec* spec = find_role(program_.graph, program_.copies[copy].role);
     const bool changes_whole = changes(program_.graph, spec->role) && config_.lora.rank == 0;
     if (changes_whole) continue;  // a reallocation makes it
-    BRAID_TRY(load_copy(copy, call));
+    ModelPart part = part_of(call);
+    BRAID_TRY(set_reading(call, &part));
+    BRAID_TRY(load_copy(copy, part));
   }
   return ok_status();
 }
 
-Status RankModels::load_copy(int32_t copy, CallId call) {
+Status RankModels::load_copy(int32_t copy, const ModelPart& part) {
   const WeightCopy& wanted = program_.copies[copy];
   const RoleSpec* spec = find_role(program_.graph, wanted.role);
   const auto home = roles_.find(wanted.role.value);
@@ -128,8 +130,6 @@ Status RankModels::load_copy(int32_t copy, CallId call) {
       home != roles_.end() && lends_memory(program_, program_.copies[home_of(wanted.role)], wanted);
   const auto* const lender =
       lends ? dynamic_cast<const Decoder*>(home->second.model.get()) : nullptr;
-  ModelPart part = part_of(call);
-  BRAID_TRY(set_reading(call, &part));
   BRAID_ASSIGN(copies_[copy].instance,
                load_role_copy(as_moved(program_.graph, *spec), config_, part, lender)
                    .at(cat("role ", spec->role)));
@@ -144,8 +144,8 @@ Model& RankModels::model(CallId id) {
     return *roles_.at(call.role.value).model;
   }
   const auto found = copies_.find(copy);
-  const bool stale = changes(program_.graph, call.role) && !found->second.filled;
-  BRAID_CHECK(found != copies_.end() && !stale,
+  BRAID_CHECK(found != copies_.end(), cat("call ", call.name, " has no weights"));
+  BRAID_CHECK(found->second.filled || !changes(program_.graph, call.role),
               cat("call ", call.name, " would read weights of before the last update"));
   return *found->second.instance.model;
 }
@@ -190,7 +190,11 @@ Status RankModels::begin_move(int32_t entry) {
   const bool gives = place_in_mesh(from.layout, self()).has_value();
   const bool takes = place_in_mesh(to.layout, self()).has_value();
   const CallId user = user_of(program_, reallocation.copy);
-  if (takes && copies_.count(reallocation.copy) == 0) BRAID_TRY(load_copy(reallocation.copy, user));
+  if (takes && copies_.count(reallocation.copy) == 0) {
+    ModelPart part = part_of(user);
+    part.read = reads_of(user);  // no peers: they come here at places of their own
+    BRAID_TRY(load_copy(reallocation.copy, part));
+  }
   for (const auto& [state, resting] : states_)
     if (program_.states[state] == RoleState{to.role, false}) load(state);
   const bool first = compared_.insert(entry).second;  // on all members alike
@@ -253,13 +257,12 @@ Status RankModels::finish(OpenMove& open) {
   return ok_status();
 }
 
-// A rank that takes waits where it uses what comes. One that gives slices waits for its peers here,
-// who have come to the same place.
+// What goes on beside computation is waited for where it is used. Slices are gathered by ranks that
+// have all come to this place.
 Status RankModels::reallocate(int32_t entry) {
   BRAID_TRY(begin_reallocation(entry));
   OpenMove& open = *open_move(entry);
-  if (open.target != nullptr || !open.move || open.move->goes_on()) return ok_status();
-  return finish(open);
+  return open.move && !open.move->goes_on() ? finish(open) : ok_status();
 }
 
 Status RankModels::reallocated(int32_t entry) {

@@ -108,7 +108,7 @@ class RankModels {
   DeviceId self() const { return DeviceId{static_cast<int>(rank())}; }
   int64_t rank() const { return world_ == nullptr ? 0 : world_->global_rank(); }
   Status load_models();
-  Status load_copy(int32_t copy, CallId call);
+  Status load_copy(int32_t copy, const ModelPart& part);
   ModelPart part_of(CallId call) const;
   ReadBlocks* reads_of(CallId call);  // of its copy; null where nobody compares
   // How the files of the call's copy are read: by whom, and what gets what was read.

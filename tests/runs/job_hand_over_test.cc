@@ -29,6 +29,11 @@ std::vector<LayoutCase> hand_over_cases() {
        "  old_logprob: {mesh: all, dp: 2, tp: 2}\n"
        "  ref_logprob: {mesh: all, dp: 2, pp: 2}\n"
        "  update_actor: {mesh: all, dp: 4}\n"},
+      {"slices", "grpo", "1x3",  // which a rank gives that does not score
+       "  generate: {mesh: all, dp: 3}\n"
+       "  old_logprob: {mesh: \"0,1\", dp: 2}\n"
+       "  ref_logprob: {mesh: \"0,1\", dp: 2}\n"
+       "  update_actor: {mesh: all, dp: 3, zero: 3}\n"},
       {"replicas", "ppo", "1x4", everywhere("ppo", "dp: 2, tp: 2", "dp: 4"), true},
       {"stages", "grpo", "1x4", everywhere("grpo", "dp: 2, pp: 2", "dp: 2, tp: 2"), true},
       {"eight", "ppo", "1x8", everywhere("ppo", "dp: 4, tp: 2", "dp: 4, pp: 2"), true},

@@ -142,6 +142,29 @@ TEST_F(JobProcess, DrawsFurtherPromptsAsOneProcessDoes) {
   EXPECT_GT(most, 1);
 }
 
+// Slices are gathered for a copy that one rank has, before the first draw, by ranks that do not
+// draw.
+TEST_F(JobProcess, SlicesAreThereBeforeTheFirstDraw) {
+  expect_equivalent(
+      {"draws-slices", "dapo", "1x2",
+       "  generate: {mesh: \"0\", dp: 1}\n  old_logprob: {mesh: all, dp: 2, zero: 3}\n"
+       "  ref_logprob: {mesh: all, dp: 2}\n  update_actor: {mesh: all, dp: 2, zero: "
+       "3}\n"},
+      "");
+}
+
+// A copy that messages fill is made in a step, by each rank when it comes there.
+TEST_F(JobProcess, RanksThatReadForPeersMakeCopiesInAStep) {
+  expect_equivalent({"peers",
+                     "grpo",
+                     "1x2",
+                     "  generate: {mesh: \"1\", dp: 1}\n  old_logprob: {mesh: all, dp: 2}\n"
+                     "  ref_logprob: {mesh: all, tp: 2}\n  update_actor: {mesh: all, tp: 2}\n",
+                     false,
+                     {"runtime.load=peers"}},
+                    "");
+}
+
 TEST_F(JobProcess, EveryLayoutComputesWhatOneProcessDoes) {
   for (const LayoutCase& layout : layouts()) {
     if (layout.full && !full_tier()) continue;
