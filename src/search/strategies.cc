@@ -1,6 +1,7 @@
 #include "search/strategies.h"
 
 #include <algorithm>
+#include <set>
 
 #include "plan/validate.h"
 
@@ -68,15 +69,15 @@ void add_infer(const View& view, const Strategy& base, std::vector<Strategy>* ou
   }
 }
 
-// One forward, one backward, also in turns of several chunks; and all forwards first, which waits
-// less often for messages.
+// One forward, one backward, also in turns of several chunks, up to those of one layer each; and
+// all forwards first, which waits less often for messages.
 void add_schedules(const View& view, const Strategy& base, std::vector<Strategy>* out) {
-  for (const int interleave : {1, 2, 4}) {
+  const int64_t most = base.micro_batches % base.pp == 0 ? view.model.layers / base.pp : 1;
+  for (const int64_t interleave : std::set<int64_t>{1, 2, 4, std::max<int64_t>(1, most)}) {
+    if (interleave > 1 && (base.pp == 1 || interleave > most)) continue;
     Strategy s = base;
-    s.interleave = interleave;
-    const bool legal =
-        s.pp > 1 && s.micro_batches % s.pp == 0 && int64_t{s.pp} * interleave <= view.model.layers;
-    if (interleave == 1 || legal) out->push_back(s);
+    s.interleave = static_cast<int32_t>(interleave);
+    out->push_back(s);
   }
   if (base.pp == 1 || base.micro_batches == 1) return;  // the orders are alike
   Strategy s = base;
