@@ -1,6 +1,6 @@
-// Executes one rank's instruction list, of real devices and of emulated ones. Nothing else runs
-// calls. What an instruction means for models, samples and clocks is the Executor's part; the
-// interpreter keeps order, regions and exit conditions. One thread.
+// Executes one rank's instruction list, of real devices and of emulated ones; nothing else runs the
+// calls of a step. (Evaluations lie between steps.) What an instruction means for models, samples
+// and clocks is the Executor's part; order, regions and exit conditions are kept here. One thread.
 #pragma once
 
 #include <functional>
