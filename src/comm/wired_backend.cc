@@ -386,10 +386,11 @@ class WiredBackend : public c10d::Backend {
   std::vector<at::Tensor> parts_of(const at::Tensor& all, const std::vector<int64_t>& rows) const {
     std::vector<at::Tensor> out;
     const at::Tensor held = all.detach();
-    for (int place = 0, begin = 0; place < getSize(); ++place) {
+    int64_t begin = 0;
+    for (int place = 0; place < getSize(); ++place) {
       const int64_t count = rows.empty() ? held.size(0) / getSize() : rows[place];
       out.push_back(held.narrow(0, begin, count));
-      begin += static_cast<int>(count);
+      begin += count;
     }
     return out;
   }

@@ -53,6 +53,17 @@ void expect_equal_on_all(const std::vector<at::Tensor>& results) {
   for (const at::Tensor& result : results) EXPECT_TRUE(at::equal(result, results.front()));
 }
 
+// Rows of no width: as many as a large batch has tokens, and no memory.
+TEST(WiredBackend, RowsThatAreExchangedMayBeBillions) {
+  constexpr int64_t kMany = (int64_t{1} << 32) - 1;
+  WiredRanks ranks(3);
+  ranks.run([&](Communicator& all, int64_t rank) {
+    const std::vector<int64_t> rows = {kMany, 2, 2};
+    const at::Tensor in = at::zeros({kMany + 4, 0}), out = at::zeros({kMany + 4, 0});
+    EXPECT_EQ(all.all_to_all(out, in, rows, rows, cat("of ", rank)).wait().message(), "");
+  });
+}
+
 void check_sums(WiredRanks& ranks, int64_t count) {
   std::vector<at::Tensor> sums(ranks.size()), again(ranks.size()), parts(ranks.size());
   const int64_t piece = count / ranks.size();
