@@ -125,7 +125,9 @@ TEST(FailureScenario, Part) {
   options.ranks = 3;
   if (scenario() == "unseen") options.look_s = 1;  // the others look five times meanwhile
   options.argv = {self_path(), "--gtest_filter=FailureScenario.Part", "--gtest_brief=1"};
+  if (scenario() == "files") options.ranks = 100, options.argv = {"/bin/true"};
   const auto code = launch_ranks(options);
+  if (!code.ok()) std::fprintf(stderr, "%s\n", code.status().message().c_str());
   std::_Exit(code.ok() ? *code : 4);
 }
 
@@ -351,6 +353,26 @@ TEST(Failure, UnreachableMasterAndTakenPortAreSaid) {
   const auto alone = World::join(membership, {.join_s = 1});
   EXPECT_THAT(alone.status().message(),
               HasSubstr(cat("rank 1 of 2 did not come to 127.0.0.1:", membership.master_port)));
+}
+
+// Whoever serves the store is connected to every rank twice, its launcher also by a pipe.
+TEST(Failure, TooFewOpenFilesAreSaidAtTheStart) {
+  Membership many;
+  many.world_size = int64_t{1} << 40;
+  for (const bool store_exists : {true, false}) {
+    many.store_exists = store_exists;
+    const int64_t files = 40 + 6 * 8 + 2 * (many.world_size - 8);
+    EXPECT_THAT(World::join(many, {}).status().message(),
+                HasSubstr(cat("up to ", store_exists ? files : files + 2 * many.world_size,
+                              " files would be open at once")));
+  }
+  std::vector<std::string> argv = {"sh", "-c", "ulimit -n 200; exec \"$@\" 2>&1", "sh"};
+  for (const std::string& word : scenario_argv("files")) argv.push_back(word);
+  auto child = ChildProcess::start({argv});
+  ASSERT_TRUE(child.ok());
+  const Ended end = finish(**child);
+  EXPECT_EQ(end.end, "exited with status 4") << end.output;
+  EXPECT_THAT(end.output, HasSubstr("who starts 100 ranks: up to 340 files would be open at once"));
 }
 
 // A membership of two ranks at this port.

@@ -33,6 +33,9 @@ namespace {
 
 constexpr const char* kErrorPrefix = "braid: error: ";
 
+// Of a launcher by itself; and for each rank its output, and what it has connected to the store.
+constexpr int64_t kFilesOfALauncher = 40, kFilesOfALaunched = 3;
+
 std::atomic<int> g_signal{0};  // to pass on
 void remember_signal(int number) {
   if (number == SIGHUP) ::signal(SIGPIPE, SIG_IGN);  // whoever read our output may be gone too
@@ -270,6 +273,8 @@ class Launcher {
 
 Result<int> launch_ranks(const LaunchOptions& options) {
   BRAID_CHECK(options.ranks > 0 && !options.argv.empty(), "ranks of a program");
+  BRAID_TRY(check_open_files(kFilesOfALauncher + kFilesOfALaunched * options.ranks)
+                .at(cat("who starts ", options.ranks, " ranks")));
   const SignalRelay relay;
   // The attempt that membership.h reads where no restarting starter is named.
   BRAID_ASSIGN(std::unique_ptr<Store> store, Store::serve_local("run-0"));

@@ -23,10 +23,10 @@
 namespace braid::inline comm {
 namespace {
 
-// Files of a rank by itself, and most of those for each other one in meshes and over wires
-// (docs/ranks.md, "What a rank opens").
+// Files of a rank by itself, and most of those for each other one in meshes, over wires, and at the
+// store that it serves (docs/ranks.md, "What a rank opens").
 constexpr int64_t kFilesOfARank = 40;
-constexpr int64_t kFilesOfAPeer = 6, kFilesOfAWire = 2;
+constexpr int64_t kFilesOfAPeer = 6, kFilesOfAWire = 2, kFilesOfAServed = 2;
 // A peer's end is seen as a broken connection before its cause is in the store: wait this long.
 constexpr double kPrimaryCause_s = 4;
 
@@ -85,6 +85,12 @@ std::string settled_key(const std::string& list, const std::string& name) {
   return cat("settled/", list, "/", name);
 }
 
+int64_t most_open_files(const Membership& membership, int64_t in_mesh) {
+  const int64_t ranks = membership.world_size;
+  return kFilesOfARank + kFilesOfAPeer * in_mesh + kFilesOfAWire * (ranks - in_mesh) +
+         (membership.serves_store() ? kFilesOfAServed * ranks : 0);
+}
+
 // The environment's word is for trials (docs/ranks.md).
 int64_t most_in_mesh(const WorldOptions& options) {
   int64_t out = options.mesh_ranks;
@@ -113,7 +119,7 @@ Result<std::unique_ptr<World>> World::join(const Membership& membership,
   if (membership.world_size == 1) return world;
   const int64_t in_mesh = std::min(membership.world_size, most_in_mesh(options));
   const int64_t wired = membership.world_size - in_mesh;
-  BRAID_TRY(check_open_files(kFilesOfARank + kFilesOfAPeer * in_mesh + kFilesOfAWire * wired)
+  BRAID_TRY(check_open_files(most_open_files(membership, in_mesh))
                 .at(cat("a job of ", membership.world_size, " ranks")));
   BRAID_ASSIGN(world->store_, Store::open(membership, options.join_s, options.notice_s));
   BRAID_ASSIGN(world->watchdog_,
