@@ -9,6 +9,9 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <atomic>
+#include <latch>
+#include <numeric>
 #include <thread>
 
 #include "comm/rank_testing.h"
@@ -284,6 +287,47 @@ TEST(Communicator, TwelveRanksMeetOverWiresInAsFewRequests) {
       EXPECT_EQ((*world)->leave().message(), "");
     });
   for (std::thread& thread : threads) thread.join();
+}
+
+// Ranks that wait for others for long: one of them asks who is missing, and says it.
+TEST(Communicator, OfManyThatWaitOneAsksForWhom) {
+  constexpr int64_t kRanks = 12, kAbsent = 2;
+  constexpr int kNotices = 2;  // at 0.5 s and at 2 s
+  const auto store = Store::serve_local("late");
+  ASSERT_TRUE(store.ok());
+  std::atomic<int> asked_for_all = 0;
+  std::latch given_up(kRanks - kAbsent);
+  const auto run = [&](int64_t rank) {
+    Membership self;
+    self.global_rank = rank, self.world_size = self.local_size = kRanks;
+    self.master_port = (*store)->port(), self.store_exists = true, self.attempt = "late";
+    const auto world = World::join(self, {.join_s = 4, .notice_s = 0.5, .mesh_ranks = 64});
+    EXPECT_TRUE(world.ok()) << world.status().message();
+    if (world.ok() && rank < kRanks - kAbsent) {
+      std::vector<int64_t> all(kRanks);
+      std::iota(all.begin(), all.end(), 0);
+      const int64_t before = (*world)->store_requests();
+      const auto group = (*world)->group("late", std::move(all));
+      if ((*world)->store_requests() - before > 2 * kRanks) ++asked_for_all;
+      EXPECT_THAT(group.status().message(), HasSubstr("rank 10, 11 of 12 did not come"));
+    }
+    if (rank < kRanks - kAbsent) given_up.count_down();
+    given_up.wait();
+    if (world.ok()) {
+      EXPECT_EQ((*world)->leave().message(), "");
+    }
+  };
+  testing::internal::CaptureStderr();
+  std::vector<std::thread> threads;
+  for (int64_t rank = 0; rank < kRanks; ++rank) threads.emplace_back(run, rank);
+  for (std::thread& thread : threads) thread.join();
+  const std::string log = testing::internal::GetCapturedStderr();
+  EXPECT_LE(asked_for_all, kNotices + 1) << log;  // and one at the end
+  int said = 0;
+  for (const std::string& line : split(log, '\n'))
+    said += line.find("group late: rank 10, 11 of 12 did not come") != std::string::npos;
+  EXPECT_GE(said, 1) << log;
+  EXPECT_LE(said, kNotices) << log;
 }
 
 TEST(Communicator, OneRankNeedsNobody) {

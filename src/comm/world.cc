@@ -29,6 +29,8 @@ constexpr int64_t kFilesOfARank = 40;
 constexpr int64_t kFilesOfAPeer = 6, kFilesOfAWire = 2, kFilesOfAServed = 2;
 // A peer's end is seen as a broken connection before its cause is in the store: wait this long.
 constexpr double kPrimaryCause_s = 4;
+// Who is missing is asked by one rank for all: whoever has not heard it by then asks, too.
+constexpr double kMissingTold_s = 10;
 
 std::vector<int64_t> ranks_below(int64_t count) {
   std::vector<int64_t> out(count);
@@ -78,11 +80,25 @@ const std::vector<int64_t> kFirst = {0};
 // Of a point that ranks come to: how many came, and that all have.
 constexpr const char* kCount = "count";
 constexpr const char* kAll = "all";
-constexpr const char* kDiffer = "differ";  // how many, and with the rank how
+constexpr const char* kNotice = "notice/";    // that it takes long: how many came to the nth
+constexpr const char* kMissing = "missing/";  // who they are while so many have come
+constexpr const char* kDiffer = "differ";     // how many, and with the rank how
 
 // Names never begin with '#'.
 std::string settled_key(const std::string& list, const std::string& name) {
   return cat("settled/", list, "/", name);
+}
+
+// Those of the ranks that have not come to a point: a request for each of them.
+Result<std::vector<int64_t>> ask_missing(Store& store, const std::string& point,
+                                         const std::vector<int64_t>& ranks) {
+  std::vector<std::string> keys;
+  for (const int64_t rank : ranks) keys.push_back(cat(point, rank));
+  BRAID_ASSIGN(const auto seen, store.look(keys));
+  std::vector<int64_t> missing;
+  for (size_t i = 0; i < ranks.size(); ++i)
+    if (!seen[i]) missing.push_back(ranks[i]);
+  return missing;
 }
 
 int64_t most_open_files(const Membership& membership, int64_t in_mesh) {
@@ -141,14 +157,18 @@ Status World::arrive(const std::string& point, int64_t ranks) {
   return come == ranks ? store_->set(cat(point, kAll), "1") : ok_status();
 }
 
+// Ranks that give up at the same time say the same: the first of them asks, and tells the others.
 Result<std::vector<int64_t>> World::missing_at(const std::string& point,
                                                const std::vector<int64_t>& ranks) {
-  std::vector<std::string> keys;
-  for (const int64_t rank : ranks) keys.push_back(cat(point, rank));
-  BRAID_ASSIGN(const auto seen, store_->look(keys));
-  std::vector<int64_t> missing;
-  for (size_t i = 0; i < ranks.size(); ++i)
-    if (!seen[i]) missing.push_back(ranks[i]);
+  BRAID_ASSIGN(const int64_t come, store_->add(cat(point, kCount), 0));
+  const std::string told = cat(point, kMissing, come);
+  BRAID_ASSIGN(const int64_t asked, store_->add(cat(told, "/asked"), 1));
+  if (asked > 1)
+    if (const auto text = store_->wait(told, kMissingTold_s); text.ok())
+      if (const auto list = parse_json(*text, told); list.ok())
+        return list->get<std::vector<int64_t>>();
+  BRAID_ASSIGN(std::vector<int64_t> missing, ask_missing(*store_, point, ranks));
+  BRAID_TRY(store_->set(told, json_text(missing)));
   return missing;
 }
 
@@ -158,27 +178,32 @@ Status World::await_ranks(const std::string& point, const std::vector<int64_t>& 
   const Deadline deadline = deadline_in(limit_s);
   const auto seconds = [](auto time) { return std::chrono::duration<double>(time).count(); };
   double notice_s = options_.notice_s;
-  while (true) {
+  for (int notice = 1;;) {
     const auto now = std::chrono::steady_clock::now();
     const double wait_s = std::min(seconds(deadline - now), notice_s - seconds(now - begin));
     // One key, whatever the number of ranks; who is missing is asked only when it takes long.
     if (store_->wait(cat(point, kAll), std::max(wait_s, 0.001)).ok()) return ok_status();
-    BRAID_ASSIGN(const std::vector<int64_t> missing, missing_at(point, ranks));
-    if (missing.empty()) return ok_status();
     const double waited_s = seconds(std::chrono::steady_clock::now() - begin);
+    const bool late = waited_s >= limit_s;
+    if (!late && waited_s < notice_s) {
+      BRAID_TRY(store_->add(cat(point, kCount), 0).status());  // it is not gone, which ends waits
+      continue;
+    }
+    if (!late) {
+      notice_s = 4 * waited_s;
+      // Of those that wait, the first that finds it long asks and says it; the others wait on.
+      BRAID_ASSIGN(const int64_t came, store_->add(cat(point, kNotice, notice++), 1));
+      if (came > 1) continue;
+    }
+    BRAID_ASSIGN(const std::vector<int64_t> missing,
+                 late ? missing_at(point, ranks) : ask_missing(*store_, point, ranks));
+    if (missing.empty()) return ok_status();
     const std::string whom =
         cat(what, ": rank ", rank_list(missing), " of ", world_size(), " did not come to ",
             store_place(membership_), " within ", format_seconds(std::min(waited_s, limit_s)));
-    if (waited_s >= limit_s) return {Code::kDeadline, whom};
-    if (waited_s < notice_s) continue;
-    notice_s = 4 * waited_s;
-    // Of those that wait alike the first one says it.
-    const auto first = std::find_if(ranks.begin(), ranks.end(), [&](int64_t rank) {
-      return std::find(missing.begin(), missing.end(), rank) == missing.end();
-    });
-    if (first == ranks.end() || *first >= global_rank())
-      log_warning(cat(whom, "; rank ", global_rank(), " waits ", format_seconds(limit_s - waited_s),
-                      " more"));
+    if (late) return {Code::kDeadline, whom};
+    log_warning(cat(whom, "; rank ", global_rank(), " waits ", format_seconds(limit_s - waited_s),
+                    " more"));
   }
 }
 
