@@ -10,11 +10,31 @@ namespace {
 
 constexpr size_t kNamedRanks = 8;  // as many as one can read
 
+// "0-6,9": neighbours in the list that are neighbours as numbers are one run.
+std::string runs_text(const std::vector<int64_t>& ranks) {
+  std::vector<std::string> runs;
+  for (size_t i = 0; i < ranks.size(); ++i) {
+    const size_t first = i;
+    while (i + 1 < ranks.size() && ranks[i + 1] == ranks[i] + 1) ++i;
+    runs.push_back(first == i ? cat(ranks[i]) : cat(ranks[first], "-", ranks[i]));
+  }
+  return join(runs, ",");
+}
+
+void read_run(std::string_view run, std::vector<int64_t>* ranks) {
+  const size_t dash = std::min(run.find('-'), run.size());
+  int64_t first = 0, last = 0;
+  if (!parse_int(run.substr(0, dash), &first)) return;
+  if (dash == run.size())
+    last = first;
+  else if (!parse_int(run.substr(dash + 1), &last))
+    return;
+  for (int64_t rank = first; rank <= last; ++rank) ranks->push_back(rank);
+}
+
 std::string state_text(const std::optional<RankWait>& waits) {
   if (!waits) return "r";
-  std::vector<std::string> peers;
-  for (const int64_t peer : waits->peers) peers.push_back(std::to_string(peer));
-  return cat("w", static_cast<int64_t>(waits->seconds), ":", join(peers, ","));
+  return cat("w", static_cast<int64_t>(waits->seconds), ":", runs_text(waits->peers));
 }
 
 // Of a STATE that begins with "w".
@@ -23,8 +43,7 @@ RankWait parse_wait(const std::string& state) {
   const size_t colon = state.find(':');
   int64_t number = 0;
   if (parse_int(state.substr(1, colon - 1), &number)) out.seconds = static_cast<double>(number);
-  for (const std::string& peer : split(state.substr(colon + 1), ','))
-    if (parse_int(peer, &number)) out.peers.push_back(number);
+  for (const std::string& run : split(state.substr(colon + 1), ',')) read_run(run, &out.peers);
   return out;
 }
 

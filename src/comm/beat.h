@@ -27,7 +27,7 @@ inline constexpr const char* kDone = "done";
 std::string beat_key(int64_t rank);
 // Keys of one look into the store, where many are looked at.
 inline constexpr size_t kBeatsAtOnce = 32;
-// "NUMBER PROGRESS STATE POSITION"; STATE is "r", or of a rank that waits "wSECONDS:PEER,PEER".
+// "NUMBER PROGRESS STATE POSITION"; STATE: "r", or of a rank that waits "wSECONDS:RUNS" ("0-6,9").
 std::string beat_text(const Beat& beat);
 // Text that is no beat, as kDone, is one with this position alone.
 Beat parse_beat(std::string_view text);

@@ -15,7 +15,8 @@ constexpr double kLimit_s = 10;
 TEST(Beat, IsReadBack) {
   for (const Beat& beat :
        {Beat{3, 17, {}, "step 1, call reward"}, Beat{4, 18, RankWait{{}, 2}, ""},
-        Beat{5, 18, RankWait{{0, 12}, 400}, "step 1, waiting: x with ranks 0, 12"}}) {
+        Beat{5, 18, RankWait{{0, 12}, 400}, "step 1, waiting: x with ranks 0, 12"},
+        Beat{6, 18, RankWait{{3, 0, 1, 2, 9, 8}, 400}, "in another order"}}) {
     const Beat again = parse_beat(beat_text(beat));
     EXPECT_EQ(again.number, beat.number);
     EXPECT_EQ(again.progress, beat.progress);
@@ -26,6 +27,15 @@ TEST(Beat, IsReadBack) {
     EXPECT_EQ(parse_beat(other).position, other);
     EXPECT_EQ(parse_beat(other).number, 0);
   }
+}
+
+TEST(Beat, IsAsLongInALargeJob) {
+  RankWait waits{{}, 12};
+  for (int64_t rank = 0; rank < 1024; ++rank)
+    if (rank != 7) waits.peers.push_back(rank);
+  const std::string text = beat_text({5, 18, waits, "step 1"});
+  EXPECT_EQ(text, "5 18 w12:0-6,8-1023 step 1");
+  EXPECT_EQ(parse_beat(text).waits, waits);
 }
 
 // Rank 0 is judged; the beats of all lie in a store.
