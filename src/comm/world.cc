@@ -423,11 +423,13 @@ Status World::fail(const Status& cause) {
 Status World::leave() {
   if (watchdog_ == nullptr) return {};
   const PositionBoard::Waiting waiting(board_, "the other ranks, to end");
-  if (membership_.serves_store())
-    for (int64_t rank = 1; rank < world_size(); ++rank)
-      BRAID_TRY(store_->wait(cat("left/", rank), options_.leave_s)
-                    .at(cat("rank ", rank, " has not left"))
-                    .status());
+  const Deadline deadline = deadline_in(options_.leave_s);  // for all of them together
+  for (int64_t rank = 1; membership_.serves_store() && rank < world_size(); ++rank) {
+    const std::chrono::duration<double> left = deadline - std::chrono::steady_clock::now();
+    BRAID_TRY(store_->wait(cat("left/", rank), std::max(left.count(), 0.001))
+                  .at(cat("rank ", rank, " has not left"))
+                  .status());
+  }
   watchdog_->finish();
   watchdog_.reset();
   return store_->set(cat("left/", global_rank()), "1");
