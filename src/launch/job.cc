@@ -142,11 +142,22 @@ Status check_searched_devices(const Config& config, const Cluster& cluster) {
                  : "name the GPU as cluster.gpu, such as h100-80g"));
 }
 
+// Ranks that another program started would all search, on the same cores, and only the first of
+// them knows whether what it has found fits into memory.
+Status check_one_searches(const std::optional<Membership>& membership) {
+  if (!membership || membership->world_size == 1) return ok_status();
+  return invalid_input(
+      cat(membership->started_by, " started ", membership->world_size,
+          " processes, each of which would search for itself; search once, by 'braid plan CONFIG "
+          "--out PLAN.yaml', and start them with plan.file=PLAN.yaml"));
+}
+
 // By a search among the plans that keep what placement and parallel say.
 Result<PlannedRun> planned_automatically(const Config& config,
                                          const std::optional<Membership>& membership) {
   if (!config.plan.file.empty())
     return invalid_input("plan.file states a plan already; remove one of them");
+  BRAID_TRY(check_one_searches(membership));
   if (!is_stated(config.cluster))
     return invalid_input(
         "cluster is missing, so nobody knows how many ranks there are; for two on this "
