@@ -3,6 +3,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <signal.h>
+#include <sys/ptrace.h>
+#include <sys/wait.h>
 
 #include <chrono>
 #include <csignal>
@@ -310,6 +312,39 @@ TEST_F(JobKilledRun, AWaitThatTakesTooLongEndsTheJob) {
   ::kill(ranks[2], SIGCONT);  // else the launcher waits for it to end by itself
   const Finished end = ending(*child);
   EXPECT_EQ(end.end, "exited with status 1") << errors << end.errors;
+  for (const pid_t rank : ranks) EXPECT_NE(::kill(rank, 0), 0) << "an orphan";
+}
+
+// One thread of a rank stands still, the one that works: the rank lives, says so, and does nothing.
+TEST_F(JobKilledRun, ARankThatIsStuckEndsTheJobByItsName) {
+  const auto job = start(four_ranks("faults-stuck", {"runtime.stall_s=10"}));
+  const std::vector<pid_t> ranks = ranks_of(*job);
+  ASSERT_EQ(ranks.size(), size_t{kRanks}) << job->take_errors();
+  WatchedRank stuck{ranks[2], {}};
+  const auto works = [](const std::string& at) {
+    return at.rfind("step 2, call ", 0) == 0 && at.find(", waiting") == std::string::npos;
+  };
+  ASSERT_TRUE(stuck.stop_at(works, *job)) << job->take_errors();
+  const std::string stuck_at = stuck.position();
+  const bool held = ::ptrace(PTRACE_SEIZE, stuck.pid, nullptr, nullptr) == 0 &&
+                    ::ptrace(PTRACE_INTERRUPT, stuck.pid, nullptr, nullptr) == 0;
+  ::kill(stuck.pid, SIGCONT);  // its other threads
+  std::string errors;
+  const Deadline deadline = deadline_in(10 + kEndsWithin_s);
+  while (held && !job->wait(deadline_in(0.1)).ok() && std::chrono::steady_clock::now() < deadline) {
+    errors += job->take_errors();
+    (void)::waitpid(stuck.pid, nullptr, WNOHANG | __WALL);  // its launcher waits for it after us
+  }
+  if (!held) GTEST_SKIP() << "no thread of another process can be held here";
+  ::kill(stuck.pid, SIGKILL);  // where nobody found it
+  (void)::waitpid(stuck.pid, nullptr, __WALL);
+  const Finished end = ending(*job);
+  errors += end.errors;
+  EXPECT_EQ(end.end, "exited with status 1") << errors;
+  EXPECT_THAT(errors, HasSubstr("braid: error: rank 2 failed: no progress for "));
+  EXPECT_THAT(errors, HasSubstr(cat("(runtime.stall_s) (at: ", stuck_at)));
+  EXPECT_THAT(errors, HasSubstr("rank 2 ends because it was given up"));
+  EXPECT_THAT(errors, HasSubstr("rank 0 ends because rank 2 failed"));
   for (const pid_t rank : ranks) EXPECT_NE(::kill(rank, 0), 0) << "an orphan";
 }
 
