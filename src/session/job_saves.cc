@@ -2,6 +2,8 @@
 
 #include <algorithm>
 #include <filesystem>
+#include <optional>
+#include <system_error>
 #include <utility>
 
 #include "base/text.h"
@@ -19,6 +21,15 @@ namespace {
 
 // In the folder of the run: the weights of an export on their way to the first rank.
 constexpr const char* kExportedSlices = ".export-slices";
+
+// The slices of an export go with it, whatever has come of it.
+struct SlicesFolder {
+  std::string path;
+  ~SlicesFolder() {
+    std::error_code ignored;
+    std::filesystem::remove_all(path, ignored);
+  }
+};
 
 int64_t bytes_of(const CheckpointState& share) {
   int64_t out = 0;
@@ -108,6 +119,8 @@ Status JobSaves::export_together(const std::string& folder) {
   const std::string slices = join_path(run_folder(step_.config), kExportedSlices);
   const SavePoint at{step_.position.step};
   const bool first = step_.rank() == 0;
+  std::optional<SlicesFolder> removed;
+  if (first) removed.emplace(slices);
   const auto prepare = [&]() -> Status {
     if (!first) return ok_status();
     std::filesystem::remove_all(slices);
@@ -122,10 +135,8 @@ Status JobSaves::export_together(const std::string& folder) {
   };
   BRAID_TRY(step_.talk.agree(guarded(write), "the weights of an export"));
   Status written;
-  if (first) {
-    written = guarded([&] { return export_slices(slices, at, folder); });
-    std::filesystem::remove_all(slices);
-  }
+  if (first) written = guarded([&] { return export_slices(slices, at, folder); });
+  removed.reset();
   note_peak();
   BRAID_TRY(step_.talk.agree(written, "the end of an export"));
   const Status told = tell_peaks();

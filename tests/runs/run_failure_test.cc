@@ -239,6 +239,24 @@ TEST_F(FailedRun, ByADiskThatIsFull) {
   EXPECT_EQ(failures_, full_tier() ? 4 : 1);
 }
 
+// Slices of the weights, of which no export came, are not left.
+TEST_F(FailedRun, ByADiskThatIsFullBeforeTheExport) {
+  const std::string name = "disk-export";
+  const auto job = [&](const std::string& more) {
+    return command(name, "grpo", {"parallel={tp: 2}", "train.total_steps=1", more});
+  };
+  const CommandOutcome full = shell(cat("BRAID_TEST_FREE_BYTES=1000 BRAID_TEST_FREE_ASKS=3 ",
+                                        "LD_PRELOAD=", library("fake_free_space")),
+                                    job("checkpoint.keep_last=1"));
+  EXPECT_EQ(full.exit_code, 1) << full.output;
+  EXPECT_THAT(full.output, HasSubstr(".export-slices: a checkpoint needs"));
+  EXPECT_FALSE(path_exists(path(name + "/.export-slices")));
+  EXPECT_FALSE(path_exists(path(name + "/export")));
+  finish(job("checkpoint.resume=auto"));
+  EXPECT_FALSE(path_exists(path(name + "/.export-slices")));
+  EXPECT_TRUE(path_exists(path(name + "/export")));
+}
+
 // The shell's limit on the size of a file, in KiB: smaller than the weights.
 TEST_F(FailedRun, ByALimitOnTheSizeOfFiles) {
   for (const int limit : full_tier() ? std::vector<int>{100, 1000} : std::vector<int>{1000}) {
