@@ -9,6 +9,8 @@
 #include <numeric>
 #include <set>
 
+#include "program/partition_options.h"
+
 namespace braid::inline program {
 namespace {
 
@@ -28,6 +30,23 @@ TEST(PartitionMinibatches, OfWholeGroupsNoneIsEmpty) {
   const std::vector<SampleRows> partition = partition_minibatches(samples, options);
   EXPECT_EQ(partition.size(), 3u);
   for (const SampleRows& rows : partition) EXPECT_EQ(rows.size(), 4u);
+}
+
+// Pairs stay together where they train; groups of generated samples were compared before.
+TEST(PartitionOptionsOfCalls, FollowFromGraphCallAndStep) {
+  for (const auto& [name, whole] : {std::pair("grpo", false), std::pair("dpo", true)}) {
+    AlgorithmOptions algorithm;
+    algorithm.name = name;
+    const Graph graph = *make_graph(algorithm);
+    for (const Call& call : graph.calls) {
+      const PartitionOptions options = partition_options(graph, call, {.minibatches = 3});
+      EXPECT_EQ(options.trains, call.kind == CallKind::kTrainStep) << call.name;
+      EXPECT_EQ(options.whole_groups, whole && options.trains) << name << ", " << call.name;
+      EXPECT_EQ(options.minibatches, 3);
+      EXPECT_TRUE(options.keep_near);
+      EXPECT_FALSE(partition_options(graph, call, {.train_engine = "verl"}).keep_near);
+    }
+  }
 }
 
 TEST(CutByTokens, FillsInOrderWithinTheBudget) {

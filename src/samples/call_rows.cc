@@ -7,6 +7,7 @@
 
 #include "plan/make_problem.h"
 #include "program/layout.h"
+#include "program/partition_options.h"
 #include "program/placement.h"
 #include "samples/call_groups.h"
 
@@ -148,18 +149,13 @@ std::vector<PartitionSample> CallRows::partitioned(CallId call) const {
 }
 
 PartitionOptions CallRows::options_of(CallId call, int64_t step) const {
-  PartitionOptions options;
-  options.trains = program_.graph.calls[call.value].kind == CallKind::kTrainStep;
-  options.seed = static_cast<uint64_t>(config_.train.seed);
-  options.step = step;
-  options.epochs = config_.train.epochs_per_rollout;
-  options.minibatches = config_.train.minibatches;
-  // Groups of generated samples are else compared before, over the whole rollout.
-  options.whole_groups = options.trains && (program_.graph.calls[call.value].compares_samples ||
-                                            !generates(program_.graph));
-  options.share_prompts = shares_prompts(config_, program_.graph);
-  options.keep_near = config_.plan.train_engine.empty();
-  return options;
+  return partition_options(program_.graph, program_.graph.calls[call.value],
+                           {.seed = static_cast<uint64_t>(config_.train.seed),
+                            .step = step,
+                            .epochs = config_.train.epochs_per_rollout,
+                            .minibatches = config_.train.minibatches,
+                            .share_prompts = shares_prompts(config_, program_.graph),
+                            .train_engine = config_.plan.train_engine});
 }
 
 Partition CallRows::partition_anew(CallId call, int64_t step, int64_t micro_tokens,

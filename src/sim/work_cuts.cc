@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "program/partition_options.h"
+
 namespace braid::inline sim {
 namespace {
 
@@ -24,13 +26,13 @@ std::vector<PartitionSample> partition_input(const PlanningProblem& problem,
 }
 
 PartitionOptions partition_options(const PlanningProblem& problem, const Call& call) {
-  PartitionOptions options;
-  options.trains = call.kind == CallKind::kTrainStep;
-  options.minibatches = std::max<int64_t>(1, problem.workload.minibatches);
-  options.whole_groups = options.trains && (call.compares_samples || !generates(problem.graph));
-  options.share_prompts = problem.workload.share_prompts;
-  options.keep_near = problem.train_engine.empty();
-  return options;
+  return partition_options(problem.graph, call,
+                           {.seed = 0,
+                            .step = 0,
+                            .epochs = 1,
+                            .minibatches = std::max<int64_t>(1, problem.workload.minibatches),
+                            .share_prompts = problem.workload.share_prompts,
+                            .train_engine = problem.train_engine});
 }
 
 const WorkCuts::Step& WorkCuts::step(const Call& call, const StepKey& key) {
