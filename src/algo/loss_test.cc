@@ -313,7 +313,9 @@ TEST(PolicyLoss, IcePopLeavesOutTokensThatSamplerAndTrainerDisagreeOn) {
   result.loss.backward();
   const Numbers gradient = to_doubles(x.grad());
   for (size_t t = 0; t < c.x.size(); ++t)
-    if (outside[t]) EXPECT_EQ(gradient[t], 0) << t;
+    if (outside[t]) {
+      EXPECT_EQ(gradient[t], 0) << t;
+    }
 }
 
 TEST(PolicyLoss, MissingFieldIsNamed) {

@@ -103,8 +103,11 @@ TEST(Placements, EachCopyGetsEachParameterOnce) {
       ExecutionPlan plan = placed_plan(problem, "disaggregated", tp);
       for (CallPlan& entry : plan.calls)
         if (find_call(problem.graph, entry.call)->kind == CallKind::kTrainStep &&
-            entry.mesh.devices.size() > 1)
-          entry.strategy = {.dp = static_cast<int>(entry.mesh.devices.size()), .zero_stage = zero};
+            entry.mesh.devices.size() > 1) {
+          entry.strategy = {};
+          entry.strategy.dp = static_cast<int>(entry.mesh.devices.size());
+          entry.strategy.zero_stage = zero;
+        }
       const Program program = *compile(plan, problem);
       std::map<std::string, double> bytes;
       for (const Reallocation& each : program.reallocations)

@@ -214,7 +214,9 @@ RANK_TEST(SharedDraw, GatheredLogitsSayThatARankLacksMemory, 2) {
     const at::Tensor own = at::full({3, units_of_rank(7, group).size()}, 2.5);
     const auto whole = gather_logits(own, 7, group, lacking == world.global_rank());
     EXPECT_EQ(whole.has_value(), lacking < 0);
-    if (whole) EXPECT_TRUE(at::equal(*whole, at::full({3, 7}, 2.5)));
+    if (whole) {
+      EXPECT_TRUE(at::equal(*whole, at::full({3, 7}, 2.5)));
+    }
   }
 }
 

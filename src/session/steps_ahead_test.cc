@@ -166,7 +166,9 @@ TEST(StepsAhead, AreSavedWithTheRun) {
   CheckpointState state;
   for (int64_t step = 0; step < kSteps; ++step) {
     const auto part = session_of(config, program);
-    if (step > 0) ASSERT_EQ(part->load_state(state).message(), "");
+    if (step > 0) {
+      ASSERT_EQ(part->load_state(state).message(), "");
+    }
     const std::vector<Row> own = run_steps(*part, 1);
     expect_same_rows(own, {rows[step]});
     EXPECT_EQ(own[0].at("data/prompts_seen"), rows[step].at("data/prompts_seen"));

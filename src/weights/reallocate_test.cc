@@ -274,9 +274,13 @@ RANK_TEST(Reallocate, RelaysGoOnWhileTheirRankDoesOtherThings, 3) {
   ReallocationRun run(chain, rank == 0 ? &store : nullptr, rank == 0 ? nullptr : &store, all,
                       {.channel = 3});
   ASSERT_EQ(run.start({}).message(), "");
-  if (rank != 1) ASSERT_EQ(run.finish().message(), "");
+  if (rank != 1) {
+    ASSERT_EQ(run.finish().message(), "");
+  }
   ASSERT_EQ(all.barrier("the last rank has all").message(), "");
-  if (rank == 1) ASSERT_EQ(run.finish().message(), "");
+  if (rank == 1) {
+    ASSERT_EQ(run.finish().message(), "");
+  }
   store.each([](int32_t kind, int64_t layer, const Interval& elements, const at::Tensor& got) {
     EXPECT_TRUE(at::equal(got, values_of(kind, layer, elements))) << kind << " " << layer;
   });

@@ -186,10 +186,11 @@ TEST_F(JobHandOver, AgainChangesNoBit) {
       const std::string handed = run(of, two ? Below{7, 3} : Below{6, 3}, {}, how);
       if (HasFatalFailure()) return;
       expect_same_run(whole, handed);
-      if (two)
+      if (two) {
         EXPECT_GT(migrated(handed) + migrated(handed, 2), 0);
-      else
+      } else {
         for (const int number : {1, 2}) EXPECT_GT(migrated(handed, number), 0) << number;
+      }
     }
   }
 }

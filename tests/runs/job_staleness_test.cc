@@ -137,8 +137,9 @@ TEST_F(JobStaleness, AJobGoesOnUnderAnotherPlanWithTheRolloutsThatWaited) {
   ASSERT_EQ(end.exit_code, 0) << end.output;
   EXPECT_THAT(end.output, HasSubstr("under measured costs"));
   EXPECT_THAT(end.output, Not(HasSubstr("no search under measured costs")));
-  if (const std::string better = path(one + "/better_plan.yaml"); path_exists(better))
+  if (const std::string better = path(one + "/better_plan.yaml"); path_exists(better)) {
     EXPECT_THAT(*read_file(better), HasSubstr("staleness: 1"));
+  }
   same_kernels(one, moved);
   const auto child = start(command(moved, "grpo", options));
   ASSERT_TRUE(reaches(moved, 2, *child));
