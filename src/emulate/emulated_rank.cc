@@ -120,9 +120,14 @@ Status EmulatedRank::execute(const Instruction& instruction) {
     case OpKind::kLoad:
     case OpKind::kOffload:
       return begin_move(instruction_);
-    default:
+    case OpKind::kTally:    // in the price of a round
+    case OpKind::kRepeat:   // a step is priced as one draw
+    case OpKind::kRelease:  // there is no memory
       return ok_status();
+    default:
+      break;
   }
+  BRAID_CHECK(false, cat(op_kind_name(instruction.kind), " is no instruction of a list"));
 }
 
 // A call that is one instruction.

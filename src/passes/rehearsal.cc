@@ -115,9 +115,17 @@ Status Rehearsal::execute(const Instruction& instruction) {
     case OpKind::kRelease:
       models_.release(instruction.detail);
       return ok_status();
-    default:
+    case OpKind::kAllGather:  // updates nothing
+    case OpKind::kShare:      // has samples of its own
+    case OpKind::kExchange:
+    case OpKind::kTally:
+    case OpKind::kHandOver:
+    case OpKind::kRepeat:
       return ok_status();
+    default:
+      break;
   }
+  BRAID_CHECK(false, cat(op_kind_name(instruction.kind), " is no instruction of a list"));
 }
 
 Status Rehearsal::begin_ahead(const Instruction& instruction) {

@@ -10,6 +10,7 @@
 #include "base/testing.h"
 #include "plan/execution_plan.h"
 #include "plan/test_problem.h"
+#include "program/verify_circles.h"
 
 namespace braid::inline program {
 namespace {
@@ -19,6 +20,7 @@ struct MutantCase {
   int devices = 2;
   std::function<void(ExecutionPlan*)> change;
   std::function<void(TestProblem*)> sizes = [](TestProblem*) {};
+  int64_t carried_steps = 0;  // for which a generation may leave samples to newer weights
 };
 
 CallPlan& call_of(ExecutionPlan* plan, const std::string& name) {
@@ -98,6 +100,22 @@ std::vector<MutantCase> mutant_cases() {
          plan->fusion.migrate_below_samples = 8;
          plan->fusion.migrate_again_below = {4, 2};
        }},
+      {"four ranks, a generation that works ahead", 4,
+       [](ExecutionPlan* plan) {
+         layout(plan, "generate", {2, 3}, 2, 1, 1);
+         layout(plan, "ref_logprob", {2, 3}, 1, 2, 1);
+         for (const char* call : {"old_logprob", "update_actor"})
+           layout(plan, call, {0, 1}, 1, 1, 2);
+         plan->staleness = 1;
+       },
+       [](TestProblem* sizes) { sizes->algorithm = "grpo", sizes->samples = 4; }},
+      {"two ranks, a generation that leaves samples to the next step", 2,
+       [](ExecutionPlan* plan) {
+         layout(plan, "generate", {0, 1}, 2, 1, 1);
+         layout(plan, "ref_logprob", {0, 1}, 1, 2, 1);
+         layout(plan, "update_actor", {0, 1}, 1, 1, 2);
+       },
+       [](TestProblem* sizes) { sizes->algorithm = "grpo", sizes->samples = 4; }, 1},
   };
 }
 
@@ -106,7 +124,8 @@ Program program_of(const MutantCase& test) {
   sizes.devices = test.devices, sizes.actor = sizes.critic = "qwen2.5-0.5b";
   sizes.prompts = 16, sizes.minibatches = 2;
   test.sizes(&sizes);
-  const PlanningProblem problem = make_test_problem(sizes);
+  PlanningProblem problem = make_test_problem(sizes);
+  if (test.carried_steps > 0) problem.graph = *carried_over(problem.graph, test.carried_steps);
   ExecutionPlan plan = uniform_plan(problem, test.devices, 1, 1);
   test.change(&plan);
   const auto program = compile(plan, problem);
@@ -217,6 +236,20 @@ int redirected(const Program& program, size_t rank, size_t i, int* refused) {
     if (part != whole.part && starts_call(whole.kind))
       attempt([&](Instruction* each) { each->part = part; });
   return tried;
+}
+
+// Ops that only bodies of calls have.
+TEST(EveryInstruction, OfABodyAloneIsRefusedInAList) {
+  const Program program = program_of(mutant_cases().front());
+  for (const OpKind kind :
+       {OpKind::kForward, OpKind::kBackward, OpKind::kLoss, OpKind::kSend, OpKind::kReceive,
+        OpKind::kBroadcast, OpKind::kAllReduce, OpKind::kReduceScatter, OpKind::kAllToAll,
+        OpKind::kNorm, OpKind::kZero, OpKind::kSample}) {
+    Program other = program;
+    other.ranks[1].instructions.back().kind = kind;
+    EXPECT_FALSE(verify(other).ok()) << op_kind_name(kind);
+    EXPECT_THAT(verify_circles(other).message(), testing::HasSubstr("no instruction of a list"));
+  }
 }
 
 // Kind by kind: an instruction that is left out, that stands before the one before it, or that is

@@ -32,8 +32,10 @@ class Run {
     }
     for (size_t rank = 0; rank < next_.size(); ++rank)
       if (!done(rank))
-        return invalid_input(cat("rank ", rank, ", instruction ", next_[rank], " (",
-                                 op_kind_name(current(rank).kind), "): waits forever"));
+        return invalid_input(cat(
+            "rank ", rank, ", instruction ", next_[rank], " (", op_kind_name(current(rank).kind),
+            "): ",
+            meeting(current(rank)) == &nobody_ ? "is no instruction of a list" : "waits forever"));
     return ok_status();
   }
 
@@ -55,7 +57,7 @@ class Run {
     });
   }
 
-  // Who meets in an instruction; null: nobody waits in it.
+  // Who meets in an instruction; null: nobody waits in it; nobody_: no list has its kind.
   const std::vector<DeviceId>* meeting(const Instruction& i) const {
     switch (i.kind) {
       case OpKind::kReduce:
@@ -75,8 +77,18 @@ class Run {
                        used_roles(program_.graph, program_.graph.calls[i.call.value]).empty()
                    ? nullptr
                    : &program_.calls[i.call.value].mesh.devices;
-      default:
+      case OpKind::kPasses:
+      case OpKind::kUpdate:
+      case OpKind::kRound:
+      case OpKind::kRegionEnd:
+      case OpKind::kRepeat:
+      case OpKind::kExchange:
+      case OpKind::kLoad:
+      case OpKind::kOffload:
+      case OpKind::kRelease:
         return nullptr;
+      default:
+        return &nobody_;
     }
   }
 
@@ -96,6 +108,7 @@ class Run {
 
   const Program& program_;
   std::vector<DeviceId> everyone_;
+  const std::vector<DeviceId> nobody_;
   std::vector<size_t> next_;
   std::vector<bool> come_;          // [rank]: to its current meeting
   std::map<Meeting, size_t> met_;   // ranks that have come to it

@@ -43,11 +43,15 @@ class WaitWalk {
     if (before < 0 || waits_for(i, before)) return ok_status();
     return invalid_input(cat("does not wait for instruction ", before, ", ", what));
   }
+  // Whose samples an instruction is of: what moves fields may stand at a call of another step.
+  CallId samples_of(const Instruction& i) const {
+    return moves_fields(i.kind) ? program_.exchanges[i.detail].samples_of() : i.call;
+  }
   // The end of a call that has ended on this rank, or its share. Of a call over other samples, as
   // those of another step are, only what it does here.
   Status needs_call(const Instruction& i, CallId before, const char* what) const {
     const int32_t end = ends_[before.value];
-    const bool same = waits_.samples[before.value] == waits_.samples[i.call.value];
+    const bool same = waits_.samples[before.value] == waits_.samples[samples_of(i).value];
     const int32_t share = same || end >= 0 ? shares_[before.value] : -1;
     if (share >= 0 && waits_for(i, share)) return ok_status();
     return needs(i, end >= 0 ? end : share, cat("with which ", call(before).name, " ends, ", what));
