@@ -25,7 +25,8 @@ struct MutantJob {
   const char* calls;      // of the plan
   const char* more = "";  // of the plan: fusion, staleness
   int64_t minibatches = 2;
-  bool draws = false;  // prompts until all groups have a signal: its list repeats
+  bool draws = false;    // prompts until all groups have a signal: its list repeats
+  bool carries = false;  // leaves samples to the next step
 };
 
 const std::vector<MutantJob>& mutant_jobs() {
@@ -99,7 +100,13 @@ const std::vector<MutantJob>& mutant_jobs() {
        "  old_logprob: {mesh: all, dp: 2, zero: 3}\n"
        "  ref_logprob: {mesh: all, dp: 2}\n"
        "  update_actor: {mesh: all, dp: 2, zero: 3}\n",
-       "", 2, true}};
+       "", 2, true},
+      {"left", 2, "grpo",
+       "  generate: {mesh: all, dp: 2}\n"
+       "  old_logprob: {mesh: all, dp: 2}\n"
+       "  ref_logprob: {mesh: all, tp: 2}\n"
+       "  update_actor: {mesh: all, dp: 2}\n",
+       "", 2, false, true}};
   return jobs;
 }
 
@@ -111,6 +118,7 @@ Config job_config(const MutantJob& job) {
   config.train.minibatches = job.minibatches;
   if (*job.more != '\0') config.rollout.max_response_length = 24;  // of which some are long
   if (job.draws) config.rollout.max_response_length = 2;           // many groups are worth the same
+  if (job.carries) carry_samples(&config);
   if (config.algorithm.kl.coef == 0) config.algorithm.kl.coef = 0.01;  // as the plan has it
   return config;
 }
