@@ -92,13 +92,17 @@ std::vector<Range> parts_of_large(const std::string& path, int file, int64_t byt
   return out;
 }
 
-// Likewise weights_file_fingerprint().
+// Likewise weights_file_fingerprint() of a tensor.
+std::vector<Range> tensor_ranges(const Range& tensor) {
+  if (tensor.size() <= kWholeTensorBytes) return {tensor};
+  return pieces_of(tensor, kTensorPieces, kTensorPieceBytes);
+}
+
 std::vector<Range> parts_of_weights(const std::string&, int file, int64_t bytes) {
   std::vector<Range> out;
   for (const Range& part : header_and_tensors(file, bytes)) {
-    const bool whole = out.empty() || part.size() <= kWholeTensorBytes;  // the header comes first
-    const auto looked_at =
-        whole ? std::vector<Range>{part} : pieces_of(part, kTensorPieces, kTensorPieceBytes);
+    const bool header = out.empty();  // it comes first
+    const auto looked_at = header ? std::vector<Range>{part} : tensor_ranges(part);
     out.insert(out.end(), looked_at.begin(), looked_at.end());
   }
   return out;
@@ -130,6 +134,14 @@ Result<std::string> file_fingerprint(const std::string& path) {
 
 Result<std::string> weights_file_fingerprint(const std::string& path) {
   return fingerprint(path, kWholeWeightsBytes, parts_of_weights);
+}
+
+std::vector<std::string_view> parts_of_tensor(std::string_view bytes) {
+  std::vector<std::string_view> out;
+  for (const Range& range : tensor_ranges({0, static_cast<int64_t>(bytes.size())}))
+    out.push_back(
+        bytes.substr(static_cast<size_t>(range.begin), static_cast<size_t>(range.size())));
+  return out;
 }
 
 }  // namespace braid::inline host

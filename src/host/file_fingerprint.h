@@ -4,6 +4,8 @@
 
 #include <cstdint>
 #include <string>
+#include <string_view>
+#include <vector>
 
 #include "base/status.h"
 
@@ -25,5 +27,7 @@ Result<std::string> file_fingerprint(const std::string& path);
 // to 64 KiB are hashed in whole. Weights of another training differ in every piece, and what is
 // read does not grow with the tensors.
 Result<std::string> weights_file_fingerprint(const std::string& path);
+// What that hashes of the bytes of one tensor, in parts that alias them.
+std::vector<std::string_view> parts_of_tensor(std::string_view bytes);
 
 }  // namespace braid::inline host

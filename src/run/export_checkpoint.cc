@@ -32,8 +32,10 @@ Result<Config> checkpoint_config(const Json& numbers, const std::vector<std::str
 Status check_base(const Config& config, const Graph& graph, const Json& numbers) {
   if (config.lora.rank == 0) return ok_status();
   BRAID_ASSIGN(const Roles roles, load_roles(config, graph));
-  return check_same_weights(numbers.value("frozen", Json()), frozen_fingerprints(config, roles, {}),
-                            {});
+  Json now = frozen_fingerprints(config, roles, {});
+  BRAID_ASSIGN(const Json stored, stored_fingerprints(config, graph));
+  now.update(stored, true);
+  return check_same_weights(numbers.value("frozen", Json()), now, {});
 }
 
 }  // namespace

@@ -11,6 +11,7 @@
 #include "base/testing.h"
 #include "host/file.h"
 #include "identity/fingerprint.h"
+#include "nn/safetensors.h"
 #include "plan/make_problem.h"
 #include "plan/validate.h"
 #include "run/export_checkpoint.h"
@@ -172,6 +173,49 @@ TEST(Fingerprints, OtherFrozenWeightsAreRefused) {
   Config allowing = config;
   allowing.checkpoint.allow = {"model.config"};
   EXPECT_TRUE(session_of(allowing, program)->load_state(state).ok());
+}
+
+// Where no process has a whole model, its files tell: of the same weights in any number of files.
+TEST(Fingerprints, StoredWeightsAreTheSameInAnyFiles) {
+  using File = std::vector<std::pair<std::string, at::Tensor>>;
+  Config config = tiny_run("ppo");
+  const auto stored = [&](const std::string& name, const std::vector<File>& files) {
+    const std::string folder = join_path(testing::TempDir(), cat(name, "-", ::getpid()));
+    EXPECT_TRUE(make_folder(folder).ok());
+    Json places;
+    for (const File& file : files) {
+      const std::string path = cat("of-", file.front().first, ".safetensors");
+      EXPECT_EQ(write_safetensors(join_path(folder, path), file), Status());
+      for (const auto& [tensor, values] : file) places[tensor] = path;
+    }
+    const std::string index = Json{{"weight_map", places}}.dump();
+    EXPECT_TRUE(write_file_atomic(folder + "/model.safetensors.index.json", index).ok());
+    config.reference.path = folder;
+    const auto out = stored_fingerprints(config, *configured_graph(config));
+    EXPECT_TRUE(out.ok()) << out.status().message();
+    std::filesystem::remove_all(folder);
+    return *out;
+  };
+  const at::Tensor large = at::arange(30'000, at::kFloat), small = at::arange(3, at::kFloat);
+  const Json whole = stored("whole", {{{"a", large}, {"b", small}}});
+  EXPECT_EQ(whole.size(), 1u) << whole;  // the other roles have random weights
+  EXPECT_EQ(whole["reference"]["key"], "reference.path");
+  EXPECT_EQ(stored("parts", {{{"b", small}}, {{"a", large}}}), whole);
+  for (const auto& [tensor, index] : {std::pair(large, 29'999), std::pair(small, 0)}) {
+    const at::Tensor was = tensor[index].clone();
+    tensor[index].add_(1);
+    const Json other = stored("other", {{{"a", large}, {"b", small}}});
+    tensor[index].copy_(was);
+    EXPECT_THAT(check_same_weights(whole, other, {}).message(),
+                HasSubstr("reference.path: the weights of reference are not those"));
+    EXPECT_EQ(check_same_weights(whole, other, {"reference.path"}), Status());
+    // What is in memory decides where both know it; of an older checkpoint nothing else is known.
+    Json saved = whole, now = other;
+    saved["reference"]["sha256"] = now["reference"]["sha256"] = "1";
+    EXPECT_EQ(check_same_weights(saved, now, {}), Status());
+    saved["reference"].erase("pieces_sha256");
+    EXPECT_EQ(check_same_weights(saved, other, {}), Status());
+  }
 }
 
 TEST(Fingerprints, SeeEveryByteNameAndShape) {

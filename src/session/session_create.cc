@@ -92,11 +92,11 @@ Result<std::unique_ptr<Evaluator>> make_evaluator(const Config& config, const Gr
   return Evaluator::create(config, reports);
 }
 
-// Of what is not trained: weights, own functions.
+// Of what is not trained: weights in memory, and `of_files`.
 Json fingerprints_of(const Config& config, const Roles& roles, const RewardModels& scorers,
-                     const Json& own_functions) {
+                     const Json& of_files) {
   Json out = frozen_fingerprints(config, roles, scorers);
-  out.update(own_functions);
+  out.update(of_files, true);
   return out;
 }
 
@@ -113,7 +113,7 @@ struct Session::Loaded {
   RewardReaders readers;
   std::unique_ptr<Evaluator> evaluator;
   RewardModels eval_models;
-  Json own_functions;  // fingerprints
+  Json of_files;  // fingerprints: own functions, and on the first rank stored weights
 };
 
 Status check_functions(const Graph& graph) {
@@ -167,8 +167,12 @@ Result<std::unique_ptr<Session>> Session::create(const Config& config, const Pro
     BRAID_ASSIGN(loaded.readers, load_reward_readers(config, loaded.data.tokenizer));
     BRAID_TRY(check_reward_texts(loaded.readers, loaded.data.data));
   }
-  BRAID_ASSIGN(loaded.own_functions, own_function_fingerprints(config));
+  BRAID_ASSIGN(loaded.of_files, own_function_fingerprints(config));
   BRAID_ASSIGN(loaded.models, RankModels::load(config, program, world));
+  if (leads) {  // it writes them to checkpoints, and compares them
+    BRAID_ASSIGN(const Json stored, stored_fingerprints(config, graph));
+    loaded.of_files.update(stored);
+  }
   const bool listed = find_role(graph, RoleId{"reward"}) == nullptr;
   if (asks && listed) {
     BRAID_ASSIGN(loaded.reward_models, load_reward_models(config, loaded.models->roles()));
@@ -199,7 +203,7 @@ Session::Session(const Config& config, const Program& program, World* world, Loa
       calls_(step_, loaded.everyone, data_, scoring_,
              [this] { return state_.follow_data_check(); }),
       state_(step_, data_, calls_.ahead.get(), calls_.carried.get(), calls_.fetches.history(),
-             fingerprints_of(config_, models_->roles(), scoring_.models(), loaded.own_functions)),
+             fingerprints_of(config_, models_->roles(), scoring_.models(), loaded.of_files)),
       evaluation_(step_, calls_.infers, scoring_, needs_, std::move(loaded.evaluator),
                   std::move(loaded.eval_models)),
       report_(step_, loaded.device),

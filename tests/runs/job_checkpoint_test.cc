@@ -21,9 +21,14 @@ namespace fs = std::filesystem;
 
 // Plans of as many ranks as their first letter says; "" is one process.
 LayoutCase plan_of(const std::string& name) {
+  if (name == "2_last")
+    return {"save_2_last", "grpo", "1x2",
+            "  generate: {mesh: all, dp: 2}\n  old_logprob: {mesh: all, dp: 2}\n"
+            "  ref_logprob: {mesh: 1}\n  update_actor: {mesh: all, dp: 2}\n"};
   const std::string generates = "dp: " + name.substr(0, 1);
   const std::map<std::string, std::string> passes = {
       {"2_pp", "pp: 2, micro_batches: 2"},
+      {"2_tp", "tp: 2"},
       {"4_mixed", "dp: 2, tp: 2"},
       {"3_zero3", "dp: 3, zero: 3"},
       {"4_pp", "dp: 2, pp: 2, micro_batches: 2"},
@@ -142,6 +147,31 @@ TEST_F(JobCheckpoint, TheFirstRankHoldsNoMoreThanTheOthers) {
     const auto first = predicted["ranks"][0]["measured_saving_bytes"].get<double>();
     EXPECT_GT(first, 1 << 16);
     EXPECT_LE(first, 1.1 * others);
+  }
+}
+
+// Weights that no checkpoint holds are compared under any plan: where no rank has all of them, and
+// where the first rank has none.
+TEST_F(JobCheckpoint, OtherFrozenWeightsAreNoticedUnderAnyPlan) {
+  const std::string folder = path("frozen"), weights = folder + "/model.safetensors";
+  fs::copy(path(recorded("grpo", "") + "/export/actor"), folder);
+  const std::pair<const char*, const char*> changes[] = {{"2_tp", "2_last"}, {"", "2_tp"}};
+  for (const auto& [from, to] : changes) {
+    const std::string name = cat("frozen-", from, "-", to);
+    SCOPED_TRACE(name);
+    const std::string reference = "reference.path=" + folder;
+    finish(saving(name, from, {"train.total_steps=1", reference}));
+    const auto more =
+        saving(name, to, {"train.total_steps=2", reference, "checkpoint.resume=auto"});
+    flip_last_byte(weights);
+    const CommandOutcome refused = shell("", more);
+    EXPECT_EQ(refused.exit_code, 2) << refused.output;
+    EXPECT_THAT(refused.output,
+                HasSubstr("reference.path: the weights of reference are not those"));
+    EXPECT_EQ(error_lines(refused.output), 1) << refused.output;
+    flip_last_byte(weights);
+    finish(more);
+    EXPECT_EQ(steps_complete(name), 2);
   }
 }
 
