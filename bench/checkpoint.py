@@ -2,13 +2,13 @@
 """How long a checkpoint holds a run up: written beside the steps (checkpoint.async) and before the next one.
 
   python3 bench/checkpoint.py [--braid build/braid] [--work build/bench-checkpoint] [--hidden 768] [--layers 12] [--ranks 4]
-                              [--steps 9] [--every 3] [--rounds 3] [--json out.json]
+                              [--pp 2] [--zero 1] [--vocab 64] [--steps 9] [--every 3] [--rounds 3] [--json out.json]
 
-A model with random weights is trained on the ranks of one machine (half of them stages, the others replicas under
-ZeRO-1). Three kinds of runs in turn: no checkpoint but the last, checkpoints before the next step, checkpoints beside the
+A model with random weights is trained on the ranks of one machine (--pp stages, the others replicas under ZeRO --zero).
+With --pp 1 --zero 0 --vocab 32000 every rank holds all of a model whose largest tensor is more than a rank's share. Three kinds of runs in turn: no checkpoint but the last, checkpoints before the next step, checkpoints beside the
 steps. Printed are bytes of a checkpoint, how long the run stands still for one (time/checkpoint: the copy, and what is
-left of the one before) beside what writing takes (the same of the second kind), and what the steps themselves take in
-each kind: a thread that hashes and writes takes a core from a machine that has none to spare. Medians over rounds. Then the
+left of the one before) beside what writing takes (the same of the second kind), bytes that each rank wrote of one,
+and what the steps themselves take in each kind: a thread that hashes and writes takes a core from a machine that has none to spare. Medians over rounds. Then the
 most memory that each rank's process was resident with (VmHWM) while checkpoints were written beside the steps.
 
 Goals: the run is held up for at most 10 % of what writing takes; the first rank's memory is at most 1.1 times that of the
@@ -37,6 +37,9 @@ def arguments():
     p.add_argument("--hidden", type=int, default=768)
     p.add_argument("--layers", type=int, default=12)
     p.add_argument("--ranks", type=int, default=4)
+    p.add_argument("--pp", type=int, default=2)
+    p.add_argument("--zero", type=int, default=1)
+    p.add_argument("--vocab", type=int, default=64)
     p.add_argument("--steps", type=int, default=9)
     p.add_argument("--every", type=int, default=3)
     p.add_argument("--rounds", type=int, default=3)
@@ -47,7 +50,7 @@ def arguments():
 def model_config(args, work):
     config = json.loads((ROOT / "tests/data/models/qwen2/config.json").read_text())
     config.update(hidden_size=args.hidden, intermediate_size=4 * args.hidden, num_hidden_layers=args.layers,
-                  num_attention_heads=args.hidden // 64, num_key_value_heads=args.hidden // 64, vocab_size=64)
+                  num_attention_heads=args.hidden // 64, num_key_value_heads=args.hidden // 64, vocab_size=args.vocab)
     config.pop("layer_types", None)
     config.pop("head_dim", None)
     path = work / "config.json"
@@ -57,8 +60,10 @@ def model_config(args, work):
 
 def plan_file(args, work):
     path = work / "bench.plan.yaml"
+    stages = f", pp: {args.pp}, micro_batches: 2" if args.pp > 1 else ""
+    zero = f", zero: {args.zero}" if args.zero > 0 else ""
     path.write_text(f"graph: sft\ndevices: 1x{args.ranks}\ncalls:\n"
-                    f"  update_actor: {{mesh: all, dp: {args.ranks // 2}, pp: 2, micro_batches: 2, zero: 1}}\n")
+                    f"  update_actor: {{mesh: all, dp: {args.ranks // args.pp}{stages}{zero}}}\n")
     return path
 
 
@@ -96,6 +101,15 @@ def watched(command):
     return peaks
 
 
+def share_bytes(checkpoints):
+    """What each rank wrote of the newest checkpoint."""
+    shares = {}
+    for file in sorted(checkpoints.iterdir())[-1].glob("*.rank-*.safetensors"):
+        rank = int(file.name.split(".rank-")[1].split(".")[0])
+        shares[rank] = shares.get(rank, 0) + file.stat().st_size
+    return shares
+
+
 def run(args, work, name, more):
     shutil.rmtree(work / name, ignore_errors=True)
     tokenizer = ROOT / "examples/quickstart/model"
@@ -108,13 +122,17 @@ def run(args, work, name, more):
     # A row has the time of the checkpoint before its step.
     held = [row["time/checkpoint"] for row in rows[1:] if row["step"] % args.every == 0]
     steps = [row["time/step"] for row in rows[1:]]
-    size = sum(f.stat().st_size for f in (work / name / "checkpoints").rglob("*.safetensors"))
+    shares = share_bytes(work / name / "checkpoints")
     shutil.rmtree(work / name)
-    return held, steps, size, peaks
+    return held, steps, shares, peaks
 
 
 def goal(text, met):
     return f"goal: {text}, {'met' if met else 'NOT met'}"
+
+
+def by_rank(sizes):
+    return ", ".join(f"{size / 1e6:.0f}" for _, size in sorted(sizes.items()))
 
 
 def say(result):
@@ -124,10 +142,10 @@ def say(result):
     print(f"checkpoint of {size / 1e9:.2f} GB ({goal(f'at least {LEAST_BYTES / 1e9:g} GB', met[2])}) on {result['ranks']} ranks")
     print(f"writing takes {result['writing_s']:.3f} s, beside the steps it holds the run for {result['held_s']:.3f} s: "
           f"{share:.1%} ({goal(f'at most {GOAL:.0%}', met[0])})")
+    print(f"written by rank, MB: {by_rank(result['share_bytes'])}")
     for kind, mean in result["step_s"].items():
         print(f"  mean step, checkpoints {kind}: {mean:.3f} s")
-    peaks = ", ".join(f"{most / 1e6:.0f}" for _, most in sorted(result["peak_bytes"].items()))
-    print(f"most memory by rank, MB: {peaks}")
+    print(f"most memory by rank, MB: {by_rank(result['peak_bytes'])}")
     print(f"rank 0's is {memory:.3f} times that of the others ({goal(f'at most {MEMORY_GOAL:g}', met[1])})")
     return all(met)
 
@@ -139,10 +157,10 @@ def main():
     every = [f"checkpoint.every_steps={args.every}", "checkpoint.every_minutes=0"]
     kinds = {"none": ["checkpoint.every_minutes=0"], "before the next step": [*every, "checkpoint.async=false"],
              "beside the steps": every}
-    held, steps, size, peaks = {kind: [] for kind in kinds}, {kind: [] for kind in kinds}, 0, {}
+    held, steps, shares, peaks = {kind: [] for kind in kinds}, {kind: [] for kind in kinds}, {}, {}
     for _ in range(args.rounds):
         for kind, more in kinds.items():
-            run_held, run_steps, size, run_peaks = run(args, work, "run", more)
+            run_held, run_steps, shares, run_peaks = run(args, work, "run", more)
             held[kind] += run_held
             steps[kind] += run_steps
             if kind == "beside the steps":
@@ -150,7 +168,7 @@ def main():
     writing = statistics.median(held["before the next step"])
     beside = statistics.median(held["beside the steps"])
     others = max(most for rank, most in peaks.items() if rank != 0)
-    result = {"bytes": size, "ranks": args.ranks, "writing_s": writing, "held_s": beside, "held_share": beside / writing,
+    result = {"bytes": sum(shares.values()), "share_bytes": shares, "ranks": args.ranks, "writing_s": writing, "held_s": beside, "held_share": beside / writing,
               "peak_bytes": peaks, "first_beside_others": peaks[0] / others,
               "step_s": {kind: statistics.mean(of) for kind, of in steps.items()}}
     good = say(result)

@@ -4,6 +4,7 @@
 #include <map>
 #include <set>
 
+#include "base/ceil_div.h"
 #include "base/text.h"
 #include "nn/decoder.h"
 #include "nn/model_parts.h"
@@ -97,6 +98,31 @@ std::vector<SavedSlice> slices_of(const Decoder& decoder, const std::vector<Stat
   return out;
 }
 
+// Of runs that `count` ranks hold, what this one writes: laid end to end they are cut into as many
+// pieces of equal bytes, whatever the sizes of tensors are. An embedding may be more than a share.
+std::vector<StateSlice> equal_share(std::vector<StateSlice> runs, int64_t self, int64_t count) {
+  if (count == 1) return runs;
+  int64_t total = 0, before = 0;
+  for (const StateSlice& run : runs) total += static_cast<int64_t>(run.values.nbytes());
+  std::vector<StateSlice> out;
+  for (StateSlice& run : runs) {
+    const auto width = static_cast<int64_t>(run.values.itemsize());
+    const int64_t size = run.values.numel();
+    // The first number that lies behind the shares of the ranks before.
+    const auto first_of = [&](int64_t rank) {
+      const int64_t bytes = total * rank / count - before;
+      return ceil_div(std::clamp(bytes, int64_t{0}, size * width), width);
+    };
+    const int64_t begin = first_of(self), end = first_of(self + 1);
+    before += size * width;
+    if (begin == end) continue;
+    run.begin += begin;
+    run.values = run.values.narrow(0, begin, end - begin);
+    out.push_back(std::move(run));
+  }
+  return out;
+}
+
 }  // namespace
 
 RoleSlices held_slices(const ModelInstance& role) {
@@ -104,19 +130,15 @@ RoleSlices held_slices(const ModelInstance& role) {
   return {slices_of(decoder, weight_runs(role, false)), slices_of(decoder, moment_runs(role))};
 }
 
-// Replicas take turns with the tensors, so that each writes as much.
 RoleSlices own_slices(const ModelInstance& role, const Replica& replica) {
   const Decoder& decoder = decoder_of_role(role);
   const bool cut = is_cut(role);
   const int64_t count = replica.across_ranks * (cut ? 1 : replica.data_ranks);
   const int64_t self = cut ? replica.across : replica.across * replica.data_ranks + replica.data;
-  std::set<std::string> others = uncounted_tensors(*role.model);
-  int64_t number = 0;
-  for (const auto& [name, parameter] : role.model->parameters())
-    if (number++ % count != self) others.insert(name);
+  const std::set<std::string> others = uncounted_tensors(*role.model);
   const auto own = [&](std::vector<StateSlice> runs) {
     std::erase_if(runs, [&](const StateSlice& run) { return others.count(run.name) > 0; });
-    return slices_of(decoder, runs);
+    return slices_of(decoder, equal_share(std::move(runs), self, count));
   };
   return {own(weight_runs(role, true)), own(moment_runs(role))};
 }

@@ -25,7 +25,7 @@ struct Replica {
   int64_t data = 0, data_ranks = 1;
   int64_t across = 0, across_ranks = 1;
 };
-// What this rank writes: of equal slices exactly one rank each one.
+// What this rank writes: of what several hold each an equal share of the bytes.
 RoleSlices own_slices(const ModelInstance& role, const Replica& replica);
 
 }  // namespace braid::inline weights

@@ -115,6 +115,34 @@ TEST(HeldSlices, EveryLayoutWritesTheWholeModelOnce) {
       }
 }
 
+int64_t bytes_of(const std::vector<SavedSlice>& slices) {
+  int64_t out = 0;
+  for (const SavedSlice& slice : slices) out += static_cast<int64_t>(slice.values.nbytes());
+  return out;
+}
+
+// However large one tensor is: most of a small model with a vocabulary of a large one is that.
+TEST(HeldSlices, ReplicasWriteEqualShares) {
+  for (const char* family : {"qwen2", "llama"})
+    for (const auto dtype : {at::kFloat, at::kBFloat16}) {
+      ModelSpec spec = small_spec(family);
+      spec.vocab = 4096;
+      ModelOptions options;
+      options.dtype = dtype;
+      const ModelInstance role = part_of(spec, options);
+      const RoleSlices all = held_slices(role);
+      for (const int64_t ranks : {2, 3, 8})
+        for (int64_t rank = 0; rank < ranks; ++rank) {
+          SCOPED_TRACE(cat(family, " ", dtype, " rank ", rank, " of ", ranks));
+          const RoleSlices own = own_slices(role, {rank, ranks});
+          const RoleSlices across = own_slices(role, {0, 1, rank, ranks});
+          EXPECT_NEAR(bytes_of(own.weights), bytes_of(all.weights) / ranks, 8);
+          EXPECT_NEAR(bytes_of(own.moments), bytes_of(all.moments) / ranks, 8);
+          EXPECT_EQ(bytes_of(across.weights), bytes_of(own.weights));
+        }
+    }
+}
+
 // Under ZeRO a rank owns runs of flat tensors: parts of rows too.
 void expect_sharded(World& world, const at::ScalarType dtype, bool weights, int64_t lora) {
   SCOPED_TRACE(cat(dtype, weights ? " weights" : "", " lora ", lora));
