@@ -24,17 +24,24 @@ namespace {
 
 namespace fs = std::filesystem;
 
+// Whether all that a run looks at before it reads tensors is there. Their content is left to who
+// reads them: every rank may ask this, of checkpoints that are never read.
+bool is_complete(const std::string& path) {
+  const auto manifest = read_manifest(path);
+  return manifest.ok() && check_sizes(path, *manifest).ok() && checkpoint_numbers(path).ok();
+}
+
 // What to type after `damaged` was refused.
 std::string offer(const std::string& folder, const std::string& damaged) {
   const auto all = list_checkpoints(folder);
   const auto own = point_of(fs::path(damaged).filename().string());
   for (size_t i = all.ok() ? all->size() : 0; i > 0; --i) {
     const CheckpointInfo& info = (*all)[i - 1];
-    if ((own && info.at >= *own) || !verify_checkpoint(info.path).ok()) continue;
-    return cat("; the previous checkpoint is intact, continue from it with checkpoint.resume=",
+    if ((own && info.at >= *own) || !is_complete(info.path)) continue;
+    return cat("; the previous checkpoint is complete, continue from it with checkpoint.resume=",
                info.path);
   }
-  return cat("; ", folder, " has no intact earlier checkpoint, begin again with ",
+  return cat("; ", folder, " has no complete earlier checkpoint, begin again with ",
              "checkpoint.resume=none");
 }
 

@@ -81,8 +81,8 @@ Result<Json> checkpoint_numbers(const std::string& path);
 // tensors. A damaged checkpoint is refused as refused_as_damaged() says.
 Result<std::string> resume_path(const std::string& resume, const std::string& folder,
                                 bool all_files = false);
-// The error of a checkpoint that was found to be damaged: `failure` with the newest intact earlier
-// one as a key=value.
+// The error of a damaged checkpoint: `failure` with the newest earlier one whose manifest,
+// state.json and sizes of files are right, as a key=value. No tensor is read for it.
 Status refused_as_damaged(const std::string& path, const Status& failure);
 
 // The metric of checkpoint.keep_best: "NAME" or "max:NAME", highest is best; "min:NAME", lowest.

@@ -209,7 +209,24 @@ TEST_F(CheckpointTest, DamageIsRefusedByNameAndThePreviousOneOffered) {
               HasSubstr("checkpoint.resume=" + join_path(folder_, "step-000001")));
   flip_bit(join_path(folder_, "step-000001/state.json"), 5);
   EXPECT_THAT(resume_path("auto", folder_).status().message(),
-              HasSubstr("no intact earlier checkpoint"));
+              HasSubstr("no complete earlier checkpoint"));
+}
+
+// Every rank that finds damage offers the one before, without a look at its tensors: what is wrong
+// with them is said when that is read.
+TEST_F(CheckpointTest, WhatIsOfferedIsNotRead) {
+  for (const int64_t step : {1, 2}) save(folder_, step);
+  for (const char* step : {"step-000001", "step-000002"}) {
+    const std::string path = join_path(folder_, cat(step, "/actor.weights.safetensors"));
+    flip_bit(path, fs::file_size(path) - 1);
+  }
+  const int64_t before = safetensors_bytes_read();
+  const Status refused =
+      refused_as_damaged(join_path(folder_, "step-000002"), {Code::kDataLoss, "a flipped bit"});
+  EXPECT_EQ(safetensors_bytes_read(), before);
+  EXPECT_THAT(refused.message(), HasSubstr("step-000001"));
+  fs::remove_all(join_path(folder_, "step-000002"));
+  EXPECT_THAT(resumed(folder_).message(), HasSubstr("step-000001/actor.weights.safetensors"));
 }
 
 TEST_F(CheckpointTest, TooLittleSpaceIsAnErrorBeforeWriting) {
