@@ -16,12 +16,14 @@
 #include <filesystem>
 #include <fstream>
 #include <random>
+#include <thread>
 
 #include "base/text.h"
 #include "checkpoint/checkpoint_reader.h"
 #include "checkpoint/checkpoint_writer.h"
 #include "checkpoint/manifest.h"
 #include "host/file.h"
+#include "host/progress.h"
 #include "host/sha256.h"
 #include "nn/safetensors.h"
 
@@ -424,6 +426,18 @@ TEST_F(CheckpointTest, WritesBesideAsItDoesAtOnce) {
               *read_file(join_path(folder_, "step-000003/" + name)))
         << name;
   fs::remove_all(other);
+}
+
+// Steps that are stuck are not hidden by a checkpoint that is written beside them.
+TEST_F(CheckpointTest, WhatIsWrittenBesideIsNoProgressOfTheSteps) {
+  CheckpointWriter writer({}, folder_, {1, 2});
+  ASSERT_EQ(prepare_save(folder_, {1}, 1000), Status());
+  const uint64_t before = progress_count();
+  writer.begin({1}, {}, state_of(1));
+  while (!path_exists(join_path(folder_, ".writing-step-000001/.share-1.json")))
+    std::this_thread::yield();
+  EXPECT_EQ(progress_count(), before);
+  EXPECT_EQ(writer.committed(), Status());
 }
 
 // What fails beside the steps is not lost.

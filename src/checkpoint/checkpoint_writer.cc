@@ -6,6 +6,7 @@
 
 #include "base/text.h"
 #include "checkpoint/folder_names.h"
+#include "host/awaited_work.h"
 
 namespace braid::inline checkpoint {
 namespace {
@@ -24,9 +25,10 @@ Status without_exceptions(const std::function<Status()>& act) {
 void CheckpointWriter::begin(const SavePoint& at, const std::map<std::string, double>& metrics,
                              CheckpointState share) {
   BRAID_CHECK(!open(), "a checkpoint is being written");
-  stopped_ = share_written_ = false;
+  stopped_ = share_written_ = awaited_ = false;
   share_ = commit_ = ok_status();
   thread_ = std::thread([this, at, metrics, share = std::move(share)]() mutable {
+    work_when_awaited(awaited_);
     share_ = without_exceptions([&] { return write_share(folder_, at, self_, share); });
     share = {};  // its memory goes before others are waited for
     share_written_ = true;
@@ -44,12 +46,15 @@ Status CheckpointWriter::commit(const SavePoint& at, const std::map<std::string,
 void CheckpointWriter::drop(const SavePoint& at) const { remove_folder(writing_path(folder_, at)); }
 
 Status CheckpointWriter::share_written() {
+  awaited_ = true;
   share_written_.wait(false);
+  awaited_ = false;
   return share_;
 }
 
 Status CheckpointWriter::committed() {
   if (!open()) return ok_status();
+  awaited_ = true;
   thread_.join();
   return share_.ok() ? commit_ : share_;
 }

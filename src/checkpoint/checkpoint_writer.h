@@ -47,6 +47,7 @@ class CheckpointWriter {
   const CheckpointConfig config_;
   const std::string folder_;
   const SaveRank self_;
+  std::atomic<bool> awaited_ = false;  // somebody waits for the thread
   std::thread thread_;
   std::atomic<bool> stopped_ = false;       // no waiting for other ranks any more
   std::atomic<bool> share_written_ = true;  // or failed

@@ -4,6 +4,7 @@
 
 #include <thread>
 
+#include "host/awaited_work.h"
 #include "host/sha256.h"
 #include "host/work_section.h"
 
@@ -20,6 +21,20 @@ TEST(Progress, GrowsWithWorkOfAnyThreadButNotBesideIt) {
     note_progress();
   }).join();
   EXPECT_EQ(progress_count(), before + 2);
+}
+
+TEST(Progress, GrowsWithWorkBesideOnlyWhileItIsAwaited) {
+  const uint64_t before = progress_count();
+  std::atomic<bool> awaited = false;
+  std::thread([&] {
+    work_when_awaited(awaited);
+    note_progress();
+    awaited = true;
+    note_progress();
+    awaited = false;
+    note_progress();
+  }).join();
+  EXPECT_EQ(progress_count(), before + 1);
 }
 
 TEST(Progress, SectionsBeginAndEndAndInstructionsAreProgress) {
