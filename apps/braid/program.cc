@@ -12,12 +12,13 @@
 #include "host/machine.h"
 
 namespace braid {
-namespace {
 
 int finish(const Status& status) {
   if (!status.ok()) std::fprintf(stderr, "braid: error: %s\n", printable(status.message()).c_str());
   return exit_code(status.code());
 }
+
+namespace {
 
 // A configuration key written as an option: "--rollout.temperature", also with "=value".
 bool is_key_option(const std::string& argument) {

@@ -109,10 +109,8 @@ Status train_loop(const TrainLoop& run, MetricsLog& log, MetricsRow row) {
   while (failure.ok() && goes_on())
     failure = guarded([&] { return train_step(run, log, row, saved); });
   if (failure.ok()) failure = guarded([&] { return finish_run(run, log, row, saved); });
-  if (!failure.ok() && session.ranks() > 1 && !session.others_wait()) {
-    session.end_saves();
+  if (!failure.ok() && session.ranks() > 1 && !session.others_wait())
     return after_lost_ranks(config, failure);
-  }
   if (!failure.ok()) {
     const Status kept = save_after_failure(config, session, row, failure, saved);
     if (session.others_wait()) BRAID_TRY(session.dismiss());

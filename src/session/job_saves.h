@@ -33,8 +33,6 @@ class JobSaves {
   bool open() const { return writer_.open(); }
   // On every rank: waits until it is.
   Status finish();
-  // The same where other ranks are lost: what has not all been written does not come.
-  void end() { (void)writer_.end(); }
 
   // Whether the first rank has a role in part, so that an export takes all ranks.
   bool exports_together() const;

@@ -107,8 +107,8 @@ class Session : public Executor {
   Status save(const std::map<std::string, double>& metrics, const Json& more = Json::object());
   // Waits until what was begun is committed. Nothing where that is so.
   Status finish_saves();
-  // The same where other ranks are lost: what has not all been written does not come.
-  void end_saves() { saves_.end(); }
+  // Whether one that this rank began may not be committed.
+  bool saves_open() const { return saves_.open(); }
 
   // Everything that continuing needs, of this rank's share of the weights; the tensors may alias
   // the session's own.

@@ -6,7 +6,10 @@
 #include <ATen/ops/norm.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <signal.h>
 
+#include <algorithm>
+#include <chrono>
 #include <fstream>
 #include <set>
 
@@ -224,6 +227,36 @@ TEST_F(JobCheckpoint, BesideTheStepsTheSameBytesAreWritten) {
     EXPECT_EQ(files[false].size(), plan.empty() ? 10u : 40u);
     EXPECT_EQ(files[false], files[true]);
   }
+}
+
+// A rank that fails while its disk is slow says so at once, not when its share is written. Here the
+// other one does not come in time.
+TEST_F(JobCheckpoint, AFailureIsToldBeforeACheckpointIsWritten) {
+  if (!full_tier()) GTEST_SKIP() << "in the full tier";
+  const std::string library = join_path(parent_folder(BRAID_BINARY), "tests/libfake_slow_sync.so");
+  auto slow = std::vector<std::string>{"/usr/bin/env", "LD_PRELOAD=" + library,
+                                       "BRAID_TEST_SYNC_RANK=1", "BRAID_TEST_SYNC_S=120"};
+  const auto run = job_command("slow", "grpo",
+                               {"plan.file=" + write_plan(plan_of("2_pp")), "train.total_steps=999",
+                                "checkpoint.every_steps=20", "runtime.wait_s=4"});
+  slow.insert(slow.end(), run.begin(), run.end());
+  const auto job = start(slow);
+  const std::string share = "slow/checkpoints/.writing-step-000020/actor.weights.rank-0001";
+  while (!path_exists(path(share + ".safetensors")))
+    ASSERT_FALSE(job->wait(deadline_in(0.001)).ok()) << job->take_errors();
+  std::vector<pid_t> ranks = children_of(job->pid());
+  ASSERT_EQ(ranks.size(), 2u);
+  std::sort(ranks.begin(), ranks.end());
+  ::kill(ranks[0], SIGSTOP);
+  std::string said;
+  const auto told = [&] { return said.find("braid: error: rank 1 failed") != std::string::npos; };
+  for (const Deadline end = deadline_in(60); !told() && std::chrono::steady_clock::now() < end;) {
+    (void)job->wait(deadline_in(0.1));
+    said += job->take_errors();
+  }
+  EXPECT_TRUE(told()) << said;
+  ::kill(ranks[0], SIGCONT);
+  EXPECT_EQ(ending(*job).end, "exited with status 1") << said;
 }
 
 // A write that fails beside the steps ends the run with its message, at the latest at its end.

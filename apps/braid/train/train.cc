@@ -1,4 +1,6 @@
 // braid train | sft | rm: loads the configuration, compiles the program and runs it step by step.
+#include <unistd.h>
+
 #include <cstdio>
 
 #include "algo/algorithm.h"
@@ -7,6 +9,7 @@
 #include "braid/data/inputs.h"
 #include "braid/engine_options.h"
 #include "braid/outputs.h"
+#include "braid/program.h"
 #include "braid/train/about.h"
 #include "braid/train/emulated.h"
 #include "braid/train/notes.h"
@@ -113,10 +116,17 @@ Status tell_end(const Config& config, const Session& session, const Status& ende
   return ok_status();
 }
 
+// What a rank holds to its end. The session goes first, which may still write to the folders.
+struct HeldRun {
+  RunClaim claim;
+  std::unique_ptr<Session> session;
+};
+
 // Which rank's work this process does, and what only one rank of a job does: files and console.
 // `together` becomes whether all ranks have come to their end, also where a signal stopped them.
-Status run_rank(RunStart start, World* world, bool* together) {
+Status run_steps(RunStart& start, World* world, bool* together, HeldRun& held) {
   auto& [loaded, planned, arguments, warnings] = start;
+  std::unique_ptr<Session>& session = held.session;
   BRAID_ASSIGN(planned.config.data.template_date, run_date(planned.config, world));
   BRAID_TRY(set_yaml_path(loaded.resolved, "data.template_date", planned.config.data.template_date,
                           "the run"));
@@ -129,11 +139,9 @@ Status run_rank(RunStart start, World* world, bool* together) {
     BRAID_ASSIGN(options, log_options(config, run_folder(config)));
     BRAID_TRY(check_eval_data(config));
   }
-  std::unique_ptr<Session> session;
   BRAID_TRY(load_models(config, program, world, &session));
-  RunClaim claim;
   if (leads) {
-    BRAID_ASSIGN(claim, claim_run(config));
+    BRAID_ASSIGN(held.claim, claim_run(config));
   }
   if (world != nullptr) {
     BRAID_TRY(agree_on_data(*world, session->data()));
@@ -168,6 +176,20 @@ Status run_rank(RunStart start, World* world, bool* together) {
       {config, *session, schedule, program, arguments.order, idle, warnings, noted}, log, row);
   *together = session->dismissed();
   return tell_end(config, *session, ended, prediction);
+}
+
+// A rank that fails alone tells the others before anything else: they wait for it. What it writes
+// beside the steps has no end then that somebody would wait for: the others end, as told.
+Status run_rank(RunStart start, World* world, bool* together) {
+  HeldRun held;
+  const Status ended = guarded([&] { return run_steps(start, world, together, held); });
+  const bool alone = world != nullptr && !ended.ok() && !*together && !world->refused();
+  if (!alone) return ended;
+  const Status told = world->fail(ended);
+  if (held.session == nullptr || !held.session->saves_open()) return told;
+  const int code = finish(told);
+  std::fflush(nullptr);
+  ::_exit(code);
 }
 
 // Needs no weights, unless a plan is stated.
