@@ -8,7 +8,7 @@
 namespace braid::inline host {
 
 // A piece of work is done. Threads beside the work (work_beside()) count nothing: they go on where
-// the work is stuck.
+// the work is stuck. One that the rank waits for at times counts then alone (host/awaited_work.h).
 void note_progress();
 uint64_t progress_count();
 

@@ -10,6 +10,7 @@
 #include "host/file_fingerprint.h"
 #include "host/progress.h"
 #include "host/sha256.h"
+#include "identity/input_claims.h"
 #include "nn/model_parts.h"
 #include "nn/safetensors.h"
 #include "nn/tensor_digest.h"
@@ -24,7 +25,6 @@ using Tensors = std::vector<std::pair<std::string, at::Tensor>>;
 constexpr const char* kLibraryOf = "library of ";
 constexpr const char* kWhole = "sha256";
 constexpr const char* kPieces = "pieces_sha256";
-constexpr const char* kAdapters = "/adapter_model.safetensors";
 
 // What messages call the weights of a role, and the option that names them.
 struct RoleName {
@@ -61,7 +61,7 @@ Result<std::string> stored_fingerprint(const std::string& folder, bool trained) 
   BRAID_ASSIGN(const std::vector<std::string> paths, model_files(folder));
   std::map<std::string, std::string> tensors;
   for (const std::string& path : paths) {
-    if (!path.ends_with(".safetensors") || (trained && path.ends_with(kAdapters))) continue;
+    if (trained ? !is_sliced_file(path) : !path.ends_with(".safetensors")) continue;
     BRAID_ASSIGN(const SafetensorsFile file, SafetensorsFile::open(path));
     for (const auto& [name, entry] : file.entries()) {
       Sha256 sum;

@@ -20,12 +20,12 @@
 #include "weights/shared_reads.h"
 
 namespace braid::inline identity {
-namespace {
 
-// Of which each rank reads slices, and compares these later (weights/shared_reads.h).
-bool is_sliced(const std::string& path) {
+bool is_sliced_file(const std::string& path) {
   return path.ends_with(".safetensors") && !path.ends_with("/adapter_model.safetensors");
 }
+
+namespace {
 
 class InputClaims {
  public:
@@ -65,7 +65,7 @@ class InputClaims {
   Result<std::string> text_of(const std::string& path) {
     if (const auto known = known_.find(path); known != known_.end()) return known->second;
     BRAID_ASSIGN(const std::string text,
-                 is_sliced(path) ? weights_file_fingerprint(path) : file_fingerprint(path));
+                 is_sliced_file(path) ? weights_file_fingerprint(path) : file_fingerprint(path));
     note_progress();
     return known_[path] = cat("as ", text);
   }

@@ -12,6 +12,10 @@
 
 namespace braid::inline identity {
 
+// Whether a file holds weights of which each rank reads slices, and compares these later
+// (weights/shared_reads.h): adapters are read whole.
+bool is_sliced_file(const std::string& path);
+
 // One claim for each file: of the weights of every role and reward model, the tokenizer, the data,
 // rewards that are files, a recorded rollout, and the list of hashes of the checkpoint to continue
 // from. What cannot be found is left to whoever reads it.

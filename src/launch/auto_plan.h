@@ -14,6 +14,10 @@
 
 namespace braid::inline launch {
 
+// What a configuration that searches says besides, when it is given a plan: a plan has its own
+// staleness.
+inline constexpr const char* kKeysOfStatedPlan = "plan.auto=false plan.staleness=0";
+
 // The prices of this runtime (pricing/own_engine.h): the committed ones and the machine's profile.
 Result<Calibration> runtime_calibration(const PlanningProblem& problem);
 

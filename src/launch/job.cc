@@ -149,7 +149,8 @@ Status check_one_searches(const std::optional<Membership>& membership) {
   return invalid_input(
       cat(membership->started_by, " started ", membership->world_size,
           " processes, each of which would search for itself; search once, by 'braid plan CONFIG "
-          "--out PLAN.yaml', and start them with plan.file=PLAN.yaml"));
+          "--out PLAN.yaml', and start them with plan.file=PLAN.yaml ",
+          kKeysOfStatedPlan));
 }
 
 // By a search among the plans that keep what placement and parallel say.
@@ -298,8 +299,8 @@ Status launch_ranks(const PlannedRun& planned) {
       BRAID_TRY(write_file_atomic(path, plan_to_yaml(*planned.plan, &planned.problem->cluster)));
     }
     log_info(cat(key, ": the plan is in ", path));
-    more = {"plan.auto=false", cat("plan.file=", path),
-            "plan.staleness=0"};  // the plan has its own
+    more = split(kKeysOfStatedPlan, ' ');
+    more.push_back(cat("plan.file=", path));
   }
   return run_as_ranks(ranks, more);
 }

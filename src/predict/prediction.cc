@@ -142,7 +142,7 @@ Status keep_stated(const PlannedRun& planned, SearchCase* now) {
     others.plan.file.clear();
     others.plan.staleness = now->staleness;
     BRAID_ASSIGN(now->keeps, executable_constraints(others, now->problem, now->calibration));
-    now->keys = " plan.auto=false plan.staleness=0";
+    now->keys = cat(" ", kKeysOfStatedPlan);
     return ok_status();
   }
   if (states(config.placement)) now->keys += " placement=null";

@@ -36,6 +36,8 @@ class RunPrediction {
   // Waits some seconds for the search that began beside the run, and says what it found, or that it
   // is given up.
   void end_search();
+  // Gives the search up: nobody waits for it where a run fails.
+  ~RunPrediction() { run_ended_->store(true); }
 
  private:
   PlanningProblem measured_problem() const;

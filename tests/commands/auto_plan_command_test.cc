@@ -36,9 +36,11 @@ TEST(AutoPlanCommand, RanksThatWereStartedApartSearchNothing) {
                              "MASTER_ADDR=127.0.0.1", "MASTER_PORT=1"},
                             {key});
     EXPECT_EQ(rank.end, "exited with status 2") << rank.errors;
-    EXPECT_THAT(rank.errors,
-                testing::AllOf(testing::HasSubstr(" started 2 processes, each of which would "),
-                               testing::HasSubstr("start them with plan.file=PLAN.yaml")));
+    EXPECT_THAT(
+        rank.errors,
+        testing::AllOf(testing::HasSubstr(" started 2 processes, each of which would "),
+                       testing::HasSubstr("start them with plan.file=PLAN.yaml plan.auto=false "
+                                          "plan.staleness=0")));
   }
 }
 

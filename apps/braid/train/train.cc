@@ -178,8 +178,8 @@ Status run_steps(RunStart& start, World* world, bool* together, HeldRun& held) {
   return tell_end(config, *session, ended, prediction);
 }
 
-// A rank that fails alone tells the others before anything else: they wait for it. What it writes
-// beside the steps has no end then that somebody would wait for: the others end, as told.
+// A rank that fails alone tells the others before it waits for its checkpoint: they wait for it.
+// What it writes beside the steps has no end then that somebody would wait for: they end, as told.
 Status run_rank(RunStart start, World* world, bool* together) {
   HeldRun held;
   const Status ended = guarded([&] { return run_steps(start, world, together, held); });
