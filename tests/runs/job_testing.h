@@ -82,13 +82,18 @@ struct WatchedRank {
         std::this_thread::yield();
         continue;
       }
-      ::kill(pid, SIGSTOP);
-      char state = process_letter(pid);
-      while (state != 0 && state != 'T' && state != 'Z') state = process_letter(pid);
-      if (state == 'T' && wanted(position())) return true;  // it had gone on meanwhile
+      if (stop() && wanted(position())) return true;  // it had gone on meanwhile
       ::kill(pid, SIGCONT);
     }
     return false;
+  }
+
+  // Whether it is stopped, and has not ended.
+  bool stop() const {
+    ::kill(pid, SIGSTOP);
+    char state = process_letter(pid);
+    while (state != 0 && state != 'T' && state != 'Z') state = process_letter(pid);
+    return state == 'T';
   }
 };
 
