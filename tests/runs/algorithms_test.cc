@@ -305,11 +305,10 @@ double gain(const std::vector<Json>& rows, const char* metric) {
 }
 
 // Its mean over the last few steps.
-double last(const std::vector<Json>& rows, const char* metric) {
-  constexpr size_t kSteps = 5;
+double last(const std::vector<Json>& rows, const char* metric, size_t steps = 5) {
   double sum = 0;
-  for (size_t i = 0; i < kSteps; ++i) sum += rows.at(rows.size() - 1 - i)[metric].get<double>();
-  return sum / kSteps;
+  for (size_t i = 0; i < steps; ++i) sum += rows.at(rows.size() - 1 - i)[metric].get<double>();
+  return sum / static_cast<double>(steps);
 }
 
 TEST_F(PrintedAlgorithms, RunAsPrintedAndLearn) {
@@ -360,7 +359,8 @@ TEST_F(PrintedAlgorithms, RewardsAreLearnt) {
     run_all({{"rm-" + loss, line}}, [&, loss = loss](const std::string& run) {
       const std::vector<Json> rows = metrics(run);
       if (loss != "squared_error") {
-        EXPECT_GT(last(rows, "rm/accuracy"), 0.9);
+        // Of five steps of 64 rows a share of 0.9 has a standard error of 0.017, of twenty 0.008.
+        EXPECT_GT(last(rows, "rm/accuracy", 20), 0.9);
         return;
       }
       const double end = last(rows, "rm/error_abs_mean");
