@@ -24,6 +24,8 @@ def commit():
     return head + ("-dirty" if changed.strip() else "")
 
 
+FAMILIES = "JobProcess.EveryFamily*"
+MORE_LAYOUTS = "JobProcess.EveryRandom*:JobProcess.EveryOrder*:JobProcess.EveryAlgorithm*"
 # Cases of a program that are suites of their own, by their filter; one that leaves out cases names those that others run.
 PARTS = {
     "longer_searches": ("search", "*ALongerSearch*"),
@@ -34,9 +36,9 @@ PARTS = {
     "rank_kills": ("runs", "JobKilledRun.*Rank*:JobKilledRun.Torchrun*:JobLaunchers.*"),
     "failures": ("runs", "*FailedRun.*"),
     "memory": ("runs", "JobMemory.*"),
-    "families": ("runs", "JobProcess.EveryFamily*"),
-    "more_layouts": ("runs", "JobProcess.EveryRandom*:JobProcess.EveryOrder*:JobProcess.EveryAlgorithm*"),
-    "layouts": ("runs", "JobProcess.*-JobProcess.EveryFamily*:JobProcess.EveryRandom*:JobProcess.EveryOrder*:JobProcess.EveryAlgorithm*"),
+    "families": ("runs", FAMILIES),
+    "more_layouts": ("runs", MORE_LAYOUTS),
+    "layouts": ("runs", f"JobProcess.*-{FAMILIES}:{MORE_LAYOUTS}"),
     "fused": ("runs", "JobFused.*:JobHandOver.*"),
 }
 OWN_KEYS = {"name", "file", "line", "status", "result", "timestamp", "time", "classname", "value_param", "type_param", "failures"}

@@ -3,23 +3,13 @@
 #include <algorithm>
 #include <cstdlib>
 
+#include "base/number_runs.h"
 #include "base/text.h"
 
 namespace braid::inline comm {
 namespace {
 
 constexpr size_t kNamedRanks = 8;  // as many as one can read
-
-// "0-6,9": neighbours in the list that are neighbours as numbers are one run.
-std::string runs_text(const std::vector<int64_t>& ranks) {
-  std::vector<std::string> runs;
-  for (size_t i = 0; i < ranks.size(); ++i) {
-    const size_t first = i;
-    while (i + 1 < ranks.size() && ranks[i + 1] == ranks[i] + 1) ++i;
-    runs.push_back(first == i ? cat(ranks[i]) : cat(ranks[first], "-", ranks[i]));
-  }
-  return join(runs, ",");
-}
 
 void read_run(std::string_view run, std::vector<int64_t>* ranks) {
   const size_t dash = std::min(run.find('-'), run.size());
@@ -34,7 +24,7 @@ void read_run(std::string_view run, std::vector<int64_t>* ranks) {
 
 std::string state_text(const std::optional<RankWait>& waits) {
   if (!waits) return "r";
-  return cat("w", static_cast<int64_t>(waits->seconds), ":", runs_text(waits->peers));
+  return cat("w", static_cast<int64_t>(waits->seconds), ":", number_runs(waits->peers));
 }
 
 // Of a STATE that begins with "w".

@@ -1,4 +1,5 @@
 // Device meshes as people write them.
+#include "base/number_runs.h"
 #include "base/text.h"
 #include "base/yaml_check.h"
 #include "plan/plan_fields.h"
@@ -96,17 +97,9 @@ Result<DeviceMesh> read_mesh(const YamlNode& node, const std::string& key, const
 }
 
 std::string mesh_text(const DeviceMesh& mesh) {
-  std::string out;
-  for (size_t i = 0; i < mesh.devices.size();) {
-    size_t end = i + 1;
-    while (end < mesh.devices.size() && mesh.devices[end].value == mesh.devices[end - 1].value + 1)
-      ++end;
-    if (!out.empty()) out += ",";
-    out += cat(mesh.devices[i]);
-    if (end - i > 1) out += cat("-", mesh.devices[end - 1]);
-    i = end;
-  }
-  return out;
+  std::vector<int64_t> devices;
+  for (const DeviceId device : mesh.devices) devices.push_back(device.value);
+  return number_runs(devices);
 }
 
 }  // namespace braid::inline plan

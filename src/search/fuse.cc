@@ -167,8 +167,7 @@ class FusionSearch {
   }
 
   // The cheap half of the comparison: no order is searched for plans that are slow without one.
-  // Stages of one layer each, which an update alone may have, make lists too long to find orders
-  // in.
+  // Stages of one layer each, which an update alone may have, are not tried.
   Result<std::vector<ExecutionPlan>> fastest_pipelines() {
     std::vector<Apart> judged;
     for (const int pp : {2, 4, 8, 16})

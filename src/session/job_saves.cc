@@ -3,10 +3,10 @@
 #include <algorithm>
 #include <filesystem>
 #include <optional>
-#include <system_error>
 #include <utility>
 
 #include "base/text.h"
+#include "checkpoint/folder_names.h"
 #include "checkpoint/run_folder.h"
 #include "comm/rank_texts.h"
 #include "device/tensor_memory.h"
@@ -25,10 +25,7 @@ constexpr const char* kExportedSlices = ".export-slices";
 // The slices of an export go with it, whatever has come of it.
 struct SlicesFolder {
   std::string path;
-  ~SlicesFolder() {
-    std::error_code ignored;
-    std::filesystem::remove_all(path, ignored);
-  }
+  ~SlicesFolder() { remove_folder(path); }
 };
 
 int64_t bytes_of(const CheckpointState& share) {
