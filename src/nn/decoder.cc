@@ -207,7 +207,8 @@ Status Decoder::validate_options(const ModelSpec& spec, const ModelOptions& opti
 Decoder::Decoder(const ModelSpec& spec, const ModelOptions& options, const Decoder* lender) {
   spec_ = spec;
   options_ = options;
-  ranks_over_caches_ = over_caches(options.tensor_parallel);
+  ranks_ = options.tensor_parallel;
+  ranks_over_caches_ = over_caches(ranks_);
   local_spec_ = local_spec_of(spec, options.tensor_parallel);
   const auto tensor_options = at::TensorOptions().dtype(options.dtype).device(options.device);
   allocate(tensor_options, lender);

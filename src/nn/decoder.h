@@ -41,6 +41,7 @@ class Decoder : public Model {
   at::Tensor value_weight() const override;
   std::vector<Named> parameters() const override;
   void set_adapters(bool on) override { adapters_on_ = on; }
+  void cut_rows(bool on) override { ranks_.sequence_parallel = on; }
   void keep_packed(bool keep) override { keep_packed_ = keep; }
   void weights_changed() override;
   bool comes_and_goes() const override { return keeper_ != nullptr; }
@@ -101,7 +102,7 @@ class Decoder : public Model {
   void mark_trainable();
   // The tensor-parallel ranks of a pass.
   const TensorParallelGroup& ranks_of(bool cached) const {
-    return cached ? ranks_over_caches_ : options_.tensor_parallel;
+    return cached ? ranks_over_caches_ : ranks_;
   }
   at::Tensor embed(const TokenBatch& batch, const TensorParallelGroup& group) const;
   // What layers that see all keys need, and those that see a window of them.
@@ -141,7 +142,7 @@ class Decoder : public Model {
   // Where the layers of a range begin and end in layers_.
   std::pair<size_t, size_t> places_of(size_t range) const;
 
-  TensorParallelGroup ranks_over_caches_;
+  TensorParallelGroup ranks_, ranks_over_caches_;
   std::map<std::string, TensorShard> shards_;
   at::Tensor embedding_, positions_, head_;
   at::Tensor value_;                      // a scalar head beside it; else undefined

@@ -132,6 +132,11 @@ class Model {
   // Turns the adapters off (reference = base of a LoRA actor) or on; no effect without LoRA.
   virtual void set_adapters(bool on) = 0;
 
+  // Whether the next passes of whole sequences keep only this rank's rows outside the shared region
+  // (TensorParallelGroup::sequence_parallel): calls that share weights may differ in it. At first
+  // as the options say; no effect on one tensor-parallel rank.
+  virtual void cut_rows(bool on) = 0;
+
   // What LoRA's dropout leaves out in the next forwards that record gradients is a function of
   // this.
   void set_dropout_seed(uint64_t seed) { dropout_seed_ = seed; }

@@ -35,6 +35,7 @@ class WrappedModel : public Model {
     return inner_->parameters();
   }
   void set_adapters(bool) override {}
+  void cut_rows(bool on) override { inner_->cut_rows(on); }
   void keep_packed(bool keep) override { inner_->keep_packed(keep); }
   void weights_changed() override { inner_->weights_changed(); }
   const PackedLinear& packed_head() override { return inner_->packed_head(); }

@@ -29,6 +29,7 @@ bool ModelPass::runs(OpKind kind) {
 }
 
 Status ModelPass::run(const Op& op, const OpBody& body, PassEnds& ends) {
+  model_.cut_rows(body.sequence_sharded);
   if (ends.empty(op.micro_batch)) return pass_by(op, ends);
   if (gave_up_) return stand_in(op, body, ends);
   std::vector<int64_t> begun;
@@ -95,9 +96,10 @@ void ModelPass::give_up(PassEnds& ends, const std::string& why) {
   model_.rest();
 }
 
-int64_t ModelPass::rows_between_stages(int64_t rows) const {
-  const TensorParallelGroup& group = model_.options().tensor_parallel;
-  return kept_rows(rows, caches_.empty() ? group : over_caches(group));
+int64_t ModelPass::rows_between_stages(int64_t rows, const OpBody& body) const {
+  TensorParallelGroup group = over_caches(model_.options().tensor_parallel);
+  group.sequence_parallel = body.sequence_sharded && caches_.empty();
+  return kept_rows(rows, group);
 }
 
 Status ModelPass::stand_in(const Op& op, const OpBody& body, PassEnds& ends) {
@@ -115,7 +117,7 @@ Status ModelPass::stand_in(const Op& op, const OpBody& body, PassEnds& ends) {
     return ok_status();
   }
   const ModelOptions& options = model_.options();
-  const at::Tensor zeros = at::zeros({rows_between_stages(rows), model_.spec().hidden},
+  const at::Tensor zeros = at::zeros({rows_between_stages(rows, body), model_.spec().hidden},
                                      at::TensorOptions(options.device).dtype(options.dtype));
   if (op.kind == OpKind::kReceive) return stages_.receive(op, zeros);
   if (tells_) zeros.view(-1)[0].fill_(least_number(zeros.scalar_type()));
@@ -192,7 +194,7 @@ Status ModelPass::receive(const Op& op, const OpBody& body, PassEnds& ends) {
   if (activations) {
     BRAID_ASSIGN(const TokenBatch tokens, ends.tokens(op.micro_batch));
     const ModelOptions& options = model_.options();
-    const int64_t rows = rows_between_stages(tokens.tokens_T.size(0));
+    const int64_t rows = rows_between_stages(tokens.tokens_T.size(0), body);
     room = at::empty({rows, model_.spec().hidden},
                      at::TensorOptions(options.device).dtype(options.dtype));
   } else {

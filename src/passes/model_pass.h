@@ -103,7 +103,7 @@ class ModelPass {
   std::vector<Communicator*> groups_inside() const;
   Status stand_in(const Op& op, const OpBody& body, PassEnds& ends);
   // Of hidden states that this rank sends or receives of so many.
-  int64_t rows_between_stages(int64_t rows) const;
+  int64_t rows_between_stages(int64_t rows, const OpBody& body) const;
   Status forward(const Op& op, const OpBody& body, PassEnds& ends);
   Status backward(const Op& op, const OpBody& body);
   Status receive(const Op& op, const OpBody& body, PassEnds& ends);

@@ -1,7 +1,6 @@
 #include "program/placement.h"
 
 #include <algorithm>
-#include <optional>
 #include <set>
 
 #include "base/contains.h"
@@ -137,17 +136,12 @@ int32_t home_copy(const Program& program, const RoleId& role) {
 }
 
 CallId user_of(const Program& program, int32_t copy) {
-  std::optional<CallId> first;
-  for (size_t i = 0; i < program.calls.size(); ++i) {
-    if (program.calls[i].copy != copy) continue;
-    const Call& call = program.graph.calls[i];
-    if (call.kind == CallKind::kFollow) return home_call(program.graph, RoleId{call.function});
-    const CallId id{static_cast<int32_t>(i)};
-    if (program.calls[i].strategy.sequence_parallel) return id;
-    if (!first) first = id;
-  }
-  BRAID_CHECK(first.has_value(), "a copy is there for a call");
-  return *first;
+  const auto found = std::find_if(program.calls.begin(), program.calls.end(),
+                                  [&](const CallPlacement& call) { return call.copy == copy; });
+  BRAID_CHECK(found != program.calls.end(), "a copy is there for a call");
+  const CallId id{static_cast<int32_t>(found - program.calls.begin())};
+  const Call& call = program.graph.calls[id.value];
+  return call.kind == CallKind::kFollow ? home_call(program.graph, RoleId{call.function}) : id;
 }
 
 const ModelShape* find_shape(const Program& program, const RoleId& role) {

@@ -34,8 +34,8 @@ CallId generation_of(const Graph& graph, CallId reward);
 int32_t find_home(const Program& program, const RoleId& role);
 // REQUIRES: there is one.
 int32_t home_copy(const Program& program, const RoleId& role);
-// A call whose model has the layout of a copy: one that shares out sequences, if there is one (a
-// generation runs on its model all the same). REQUIRES: the copy is there for a call.
+// The first call whose model a copy is. Calls of a copy may differ in what their passes do alone.
+// REQUIRES: the copy is there for a call.
 CallId user_of(const Program& program, int32_t copy);
 // The model of a role; null: it has none.
 const ModelShape* find_shape(const Program& program, const RoleId& role);

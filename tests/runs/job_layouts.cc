@@ -46,6 +46,17 @@ std::string random_call(const std::string& call, int devices, RandomStream& rand
   return out + "}\n";
 }
 
+// Sequence parallelism where the actor trains and where values are read, alone.
+std::string cut_in_some(const std::string& layout) {
+  std::string out;
+  for (const std::string_view call :
+       {"generate", "old_logprob", "ref_logprob", "values", "update_critic", "update_actor"}) {
+    const bool cut = call == "values" || call == "update_actor";
+    out += cat("  ", call, ": {mesh: all, ", layout, cut ? ", sequence_parallel: true" : "", "}\n");
+  }
+  return out;
+}
+
 }  // namespace
 
 std::vector<LayoutCase> layouts() {
@@ -77,6 +88,9 @@ std::vector<LayoutCase> layouts() {
        "  generate: {mesh: all, tp: 2}\n  old_logprob: {mesh: all, dp: 2}\n"
        "  ref_logprob: {mesh: all, pp: 2}\n  values: {mesh: all, tp: 2}\n"
        "  update_critic: {mesh: all, pp: 2}\n  update_actor: {mesh: all, dp: 2}\n"},
+      // Calls of the same weights, of which one cuts rows over the ranks and the other does not.
+      {"rows_of_calls", "ppo", "1x2", cut_in_some("tp: 2")},
+      {"rows_of_calls_in_stages", "ppo", "1x4", cut_in_some("tp: 2, pp: 2"), true},
       {"disjoint", "ppo", "1x2",
        "  generate: {mesh: 1}\n  old_logprob: {mesh: 1}\n  ref_logprob: {mesh: 0}\n"
        "  values: {mesh: 0}\n  update_critic: {mesh: 0}\n  update_actor: {mesh: 1}\n"},

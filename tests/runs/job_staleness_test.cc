@@ -18,6 +18,10 @@ namespace {
 using testing::HasSubstr;
 using testing::Not;
 
+// Of three seeds the largest difference was 0.026 in one run and 0.035 in another, which is too
+// uncertain to judge by.
+constexpr int kSeeds = 5;
+
 class JobStaleness : public JobRun {
  protected:
   static std::vector<std::string> stale(int64_t staleness, std::vector<std::string> more = {}) {
@@ -51,7 +55,7 @@ class JobStaleness : public JobRun {
               "run.name=stale-sft", cat("model.config=", examples, "model/config.json"),
               cat("tokenizer.path=", examples, "model")});
     std::vector<double> out;
-    for (int seed = 1; seed <= 3; ++seed) {
+    for (int seed = 1; seed <= kSeeds; ++seed) {
       const std::string name = cat("stale-", kind, "-", seed);
       std::vector<std::string> words = {BRAID_BINARY, "train", examples + "grpo.yaml"};
       words.insert(words.end(),
