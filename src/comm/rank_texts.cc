@@ -7,6 +7,7 @@
 
 #include "base/text.h"
 #include "base/tree_place.h"
+#include "comm/channels.h"
 
 namespace braid::inline comm {
 namespace {

@@ -13,9 +13,6 @@
 
 namespace braid::inline comm {
 
-// Of these messages. In a step the caches of a hand-over have it before, and have all come then.
-inline constexpr int32_t kTextChannel = 4;
-
 // `to` and `from` are global ranks; `what` is the text's name in messages, here and below.
 Status send_text(const std::string& text, int64_t to, Communicator& group, std::string_view what);
 Result<std::string> receive_text(int64_t from, Communicator& group, std::string_view what);

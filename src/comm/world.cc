@@ -310,7 +310,10 @@ Status World::agree_on_parts(const std::string& point, const std::vector<PartCla
     return ok_status();
   };
   {
-    const PositionBoard::Waiting waiting(board_, cat("what other ranks say of ", point));
+    std::vector<int64_t> peers;
+    for (const PartClaims& part : parts)
+      peers.insert(peers.end(), part.waits_for.begin(), part.waits_for.end());
+    const PositionBoard::Waiting waiting(board_, cat("what other ranks say of ", point), peers);
     for (const PartClaims& part : parts) {
       if (!part.first) BRAID_TRY(compare(part.part, part.claims));
       for (const std::string& other : part.overlapping) BRAID_TRY(compare(other, part.claims));

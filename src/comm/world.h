@@ -32,6 +32,7 @@ struct PartClaims {
   bool first = false;  // of those that have it this rank is the one that the others compare with
   Claims claims;       // a name that another rank has not is passed over
   std::vector<std::string> overlapping;  // other parts: what both say something of must be equal
+  std::vector<int64_t> waits_for = {};   // ranks that say what this one compares with
 };
 
 struct WorldOptions {

@@ -4,6 +4,7 @@
 #include <set>
 
 #include "base/text.h"
+#include "comm/channels.h"
 #include "emulate/emulated_rank.h"
 
 namespace braid::inline emulate {
@@ -151,7 +152,7 @@ std::vector<EmulatedLinks::Message> EmulatedRank::moved_messages(size_t hand_ove
       EmulatedLinks::Message& message = out.emplace_back();
       message.sends = moved.from == own;
       message.peer = counterpart(where, work_.rank, message.sends ? moved.to : moved.from);
-      message.channel = kHandOverChannel, message.bytes = bytes;
+      message.channel = kTokensChannel, message.bytes = bytes;
       message.what = message.order = order++;
       message.event = EventKind::kExchange, message.call = generate;
       message.name = cat("sample ", moved.row, " of replica ", moved.from);

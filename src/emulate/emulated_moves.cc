@@ -9,6 +9,7 @@
 
 #include "base/rng.h"
 #include "base/text.h"
+#include "comm/channels.h"
 #include "emulate/emulated_rank.h"
 #include "weights/reallocate.h"
 

@@ -75,9 +75,6 @@ class EmulatedRank : private Executor {
   enum : int64_t { kTogether = 1, kExchanged, kHostMove };
   // What passes beside computation, and is waited for: when it has ended.
   using Finish = std::function<Result<int64_t>()>;
-  // Channels of the group of all ranks, behind those of fields and stages: of samples that move,
-  // of what those who generate on tell, then of each reallocation.
-  enum : int32_t { kHandOverChannel = 16, kProgressChannel, kFirstWeightChannel };
   class NoWeights;
   struct Reallocating;  // a reallocation that has begun
   class WeightCarrier;

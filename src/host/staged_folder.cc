@@ -40,6 +40,10 @@ void remove_unclaimed(const std::string& path) {
   }
 }
 
+Status not_in_place(const std::string& path) {
+  return io_error(cat(path, ": cannot be put in place: ", std::strerror(errno)));
+}
+
 }  // namespace
 
 Status put_in_place(const std::string& temporary, const std::string& path) {
@@ -47,8 +51,22 @@ Status put_in_place(const std::string& temporary, const std::string& path) {
   if (failed != 0 && errno == EEXIST)
     failed = ::renameat2(AT_FDCWD, temporary.c_str(), AT_FDCWD, path.c_str(), RENAME_EXCHANGE);
   else if (failed != 0)  // a file system without renameat2
-    failed = ::rename(temporary.c_str(), path.c_str());
-  if (failed != 0) return io_error(cat(path, ": cannot be put in place: ", std::strerror(errno)));
+    return put_in_place_by_renames(temporary, path);
+  if (failed != 0) return not_in_place(path);
+  return sync_path(parent_folder(path));
+}
+
+Status put_in_place_by_renames(const std::string& temporary, const std::string& path) {
+  const std::string earlier = temporary + ".earlier";
+  const bool replaces = ::rename(path.c_str(), earlier.c_str()) == 0;
+  if (!replaces && errno != ENOENT) return not_in_place(path);
+  if (::rename(temporary.c_str(), path.c_str()) != 0) {
+    const Status status = not_in_place(path);
+    if (replaces && ::rename(earlier.c_str(), path.c_str()) != 0)
+      log_warning(cat("the earlier ", path, " is ", earlier, " now"));
+    return status;
+  }
+  if (replaces && ::rename(earlier.c_str(), temporary.c_str()) != 0) return not_in_place(temporary);
   return sync_path(parent_folder(path));
 }
 

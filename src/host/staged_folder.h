@@ -13,6 +13,9 @@ namespace braid::inline host {
 // Renames a complete folder to `path`, over an earlier folder where there is one: by exchange, so
 // that one of the two has the name at every moment. The earlier one has the name `temporary` then.
 Status put_in_place(const std::string& temporary, const std::string& path);
+// The same where the file system cannot exchange names (NFS): the earlier folder is moved aside
+// first, so that for a moment none of the two has the name.
+Status put_in_place_by_renames(const std::string& temporary, const std::string& path);
 
 class StagedFolder {
  public:

@@ -36,6 +36,23 @@ TEST_F(StagedFolderTest, AppearsInWholeAndReplacesAnEarlierOne) {
   EXPECT_EQ(*list_folder(folder_), std::vector<std::string>{"actor"});
 }
 
+TEST_F(StagedFolderTest, IsReplacedWhereNamesCannotBeExchanged) {
+  const std::string made = join_path(folder_, "made");
+  for (const char* text : {"one", "two"}) {
+    make("made");
+    ASSERT_TRUE(write_file_atomic(join_path(made, "weights"), text).ok());
+    const Status status = put_in_place_by_renames(made, path_);
+    ASSERT_TRUE(status.ok()) << status.message();
+    EXPECT_EQ(*read_file(join_path(path_, "weights")), text);
+  }
+  EXPECT_EQ(*read_file(join_path(made, "weights")), "one");  // the earlier one, to be removed
+  EXPECT_THAT(*list_folder(folder_), testing::UnorderedElementsAre("actor", "made"));
+  // What cannot be put there leaves what was there.
+  EXPECT_THAT(put_in_place_by_renames(join_path(folder_, "none"), path_).message(),
+              testing::HasSubstr("cannot be put in place"));
+  EXPECT_EQ(*read_file(join_path(path_, "weights")), "two");
+}
+
 TEST_F(StagedFolderTest, WhatIsNotPublishedGoes) {
   ASSERT_TRUE(StagedFolder::create(path_).ok());
   EXPECT_TRUE(list_folder(folder_)->empty());

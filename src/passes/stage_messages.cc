@@ -1,12 +1,10 @@
 #include "passes/stage_messages.h"
 
 #include "base/text.h"
+#include "comm/channels.h"
 
 namespace braid::inline passes {
 namespace {
-
-// Channels of the group of all ranks, behind those of one call's stages.
-constexpr int32_t kBesideAnother = 4;
 
 std::string name_of(const Op& op) {
   return cat(op.channel == Channel::kActivations ? "hidden states" : "gradients of hidden states",
@@ -32,7 +30,7 @@ class GroupStages : public StageCarrier {
 }  // namespace
 
 int32_t pass_channel(const Op& op, bool beside) {
-  return static_cast<int32_t>(op.channel) + (beside ? kBesideAnother : 0);
+  return static_cast<int32_t>(op.channel) + (beside ? kPassBesideChannel : kPassChannel);
 }
 
 StageMessages::StageMessages(Communicator* everyone)

@@ -316,9 +316,11 @@ Result<at::Tensor> Training::loss(int32_t index) {
 Status Training::reduce() {
   return run_ops(OpKind::kReduce, [&](const Op& op) {
     check_.expect(work_.ops, op, {});
-    return work_.ops.groups[op.group].kind == GroupKind::kAcross
-               ? role().gradients->sum_owned(*work_.groups.across)
-               : with_room([&] { return role().gradients->finish(); });
+    const GroupKind over = work_.ops.groups[op.group].kind;
+    BRAID_CHECK(work_.groups.of(over) != nullptr,
+                cat("the list reduces over ", group_kind_name(over), ", and nobody is there"));
+    return over == GroupKind::kAcross ? role().gradients->sum_owned(*work_.groups.across)
+                                      : with_room([&] { return role().gradients->finish(); });
   });
 }
 

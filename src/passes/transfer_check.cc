@@ -12,6 +12,7 @@ TransferCheck::TransferCheck(const CallFrame& frame, const Model& model, bool tr
   beside_ = beside;
   const LoraOptions& lora = model.options().lora;
   tensors_ = call_tensors(model.spec(), trains, {lora.rank, lora.targets});
+  tensors_.cuts_rows = model.options().tensor_parallel.sequence_parallel;
 }
 
 void add_listed(const std::vector<ListedTransfer>& listed, const Expansion& ops, const Op& op,

@@ -378,6 +378,7 @@ Result<PlanningProblem> make_problem(const Config& config, const ReadText& read)
   BRAID_ASSIGN(Cluster listed, planned_cluster(config, problem.graph, read));
   problem.cluster = in_kind_order(std::move(listed));
   problem.memory_limit_gib = config.plan.memory_limit_gib;
+  problem.max_concurrent = config.rollout.max_concurrent;
   problem.host_memory_gib = config.plan.host_memory_gib;
   problem.may_offload = config.plan.offload != "never";
   problem.maps_frozen = maps_frozen(config, problem.cluster);

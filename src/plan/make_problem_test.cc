@@ -58,7 +58,7 @@ algorithm: {name: ppo}
 model: {size: llama2-70b, dtype: bf16}
 critic: {size: llama2-7b}
 reward: [{type: model, size: llama2-7b}, {type: rule, rule: exact}]
-rollout: {prompts_per_step: 512, max_response_length: 1024}
+rollout: {prompts_per_step: 512, max_response_length: 1024, max_concurrent: 96}
 data: {max_prompt_length: 256}
 train: {minibatches: 4, epochs_per_rollout: 2}
 workload: {response_length: {mean: 400, sigma: 0.6, longest: 1024}}
@@ -78,6 +78,7 @@ TEST(MakeProblem, ReadsModelsWorkloadAndCluster) {
   EXPECT_EQ(problem->workload.prompts, 512);
   EXPECT_EQ(problem->workload.epochs, 2);
   EXPECT_EQ(minibatch_samples(*problem), 128);
+  EXPECT_EQ(problem->max_concurrent, 96);
   EXPECT_EQ(problem->workload.prompt.mean, 256);
   EXPECT_EQ(problem->workload.response.kind, LengthDistribution::Kind::kLognormal);
   EXPECT_EQ(longest_tokens(problem->workload.response), 1024);

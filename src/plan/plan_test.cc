@@ -87,6 +87,13 @@ std::vector<Broken> broken_sizes() {
       {"sequence_parallel_generate",
        [](auto& p) { strategy_of(p, "generate").sequence_parallel = true; },
        {"not for generation"}},
+      {"zero_of_one",
+       [](auto& p) {
+         Strategy& s = strategy_of(p, "update_actor");
+         s = {};
+         s.dp = 8, s.zero_stage = 1, s.zero_ranks = 1;
+       },
+       {"zero_ranks 1 must divide the 8 ranks of dp x cp and be above 1", "legal values: 2"}},
       {"interleave_one_stage",
        [](auto& p) { strategy_of(p, "update_actor").interleave = 2; },
        {"interleave needs pp above 1"}},

@@ -78,6 +78,8 @@ struct PlanningProblem {
   // Generation engines take their whole KV budget when they wake and hold it until they sleep
   // (vLLM, SGLang); false: pages as sequences grow.
   bool reserves_cache = false;
+  // Of a generation engine at a time, where a plan does not say.
+  int64_t max_concurrent = 2048;
   // Something in the list of rewards looks at all samples of a step, so one rank asks it.
   bool rewards_together = false;
   Reduction reduction = Reduction::kNative;  // of tensor-parallel ranks

@@ -173,10 +173,11 @@ Status check_zero(const CallView& view) {
     return invalid_input(
         cat("zero ", zero, " shards over data-parallel ranks, and dp is 1; nearest legal zero: 0"));
   const int copies = dense_copies(view.s()), ranks = zero_ranks(view.s());
-  if (copies % ranks != 0)
-    return invalid_input(
-        cat("zero_ranks ", ranks, " must divide the ", copies,
-            " ranks of dp x cp; nearest legal values: ", nearest_divisors(copies, ranks)));
+  if (copies % ranks != 0 || ranks == 1)
+    return invalid_input(cat("zero_ranks ", ranks, " must divide the ", copies,
+                             " ranks of dp x cp and be above 1, 0 is all of them; nearest legal "
+                             "values: ",
+                             nearest_divisors(copies, ranks, 2)));
   return ok_status();
 }
 
@@ -550,9 +551,10 @@ std::vector<int64_t> divisors(int64_t n) {
   return low;
 }
 
-std::string nearest_divisors(int64_t n, int64_t wanted) {
+std::string nearest_divisors(int64_t n, int64_t wanted, int64_t least) {
   int64_t below = 0, above = 0;
   for (const int64_t divisor : divisors(n)) {
+    if (divisor < least) continue;
     if (divisor <= wanted) below = divisor;
     if (divisor >= wanted && above == 0) above = divisor;
   }

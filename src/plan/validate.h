@@ -24,7 +24,8 @@ RolePlan role_plan(const ExecutionPlan& plan, const RoleId& role);
 
 // Divisors of n in ascending order.
 std::vector<int64_t> divisors(int64_t n);
-// The divisors of n on both sides of a number that is none ("2 and 4"), for messages.
-std::string nearest_divisors(int64_t n, int64_t wanted);
+// The divisors of n, from `least` on, on both sides of a number that is none ("2 and 4"), for
+// messages.
+std::string nearest_divisors(int64_t n, int64_t wanted, int64_t least = 1);
 
 }  // namespace braid::inline plan

@@ -80,7 +80,8 @@ class HeldTensors {
         at_{copy_rank(s_, ops.at), ops.at.tp_rank, ops.at.stage},
         ranks_(shards(s_) ? zero_ranks(s_) : dense_copies(s_)),
         each_backward_(shards(s_) && s_.zero_stage >= 2),
-        tied_(tensors.tied) {}
+        tied_(tensors.tied),
+        cuts_rows_(tensors.cuts_rows) {}
 
   // Buckets of gradients, all or those that passes of a body add to.
   std::vector<FlatBucket> gradients() const { return lay_flat(trained_, ranks_).buckets; }
@@ -207,7 +208,7 @@ class HeldTensors {
     if (s_.tp == 1) return Partial::kNone;
     const bool keys = kind.name.rfind("key_value", 0) == 0;
     if (keys && kind.units < s_.tp) return Partial::kShared;
-    const bool cuts_rows = s_.sequence_parallel && !tensor.adapter;
+    const bool cuts_rows = cuts_rows_ && !tensor.adapter;
     return kind.units == 1 && (kind.partial || (cuts_rows && is_partial(model_, kind, true)))
                ? Partial::kTensor
                : Partial::kNone;
@@ -229,7 +230,7 @@ class HeldTensors {
   const ParamLayout whole_;
   const GridPosition at_;
   const int64_t ranks_;
-  const bool each_backward_, tied_;
+  const bool each_backward_, tied_, cuts_rows_;
   std::vector<FlatTensor> trained_, frozen_;
   std::vector<int64_t> numbers_;  // of the trained ones
 };

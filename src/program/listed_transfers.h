@@ -27,6 +27,9 @@ struct CallTensors {
   };
   std::vector<Tensor> tensors;
   bool tied = false;  // the embedding is the head too
+  // Sequence parallelism of the call that the weights were loaded for, which need not be the one
+  // that uses them: which gradients are sums over ranks follows it, and with that the buckets.
+  bool cuts_rows = false;
 };
 struct CallAdapters {
   int64_t rank = 0;  // 0: there are none

@@ -9,15 +9,13 @@
 #include <utility>
 #include <vector>
 
+#include "comm/channels.h"
 #include "comm/communicator.h"
 #include "comm/transfer_count.h"
 #include "program/exchange.h"
 #include "samples/sample_store.h"
 
 namespace braid::inline samples {
-
-// Of the messages that bring fields, in the group of all ranks.
-inline constexpr int32_t kFieldChannel = 0;
 
 // What travels of rows of a field that have numbers: the numbers, or what stands for them on
 // emulated devices. Contiguous, in pieces of 4 bytes: i32 tensors here.

@@ -11,13 +11,11 @@
 
 #include "base/contains.h"
 #include "base/text.h"
+#include "comm/channels.h"
 #include "host/work_section.h"
 
 namespace braid::inline session {
 namespace {
-
-// Between those of fields, passes and weights.
-constexpr int32_t kTokensChannel = 3, kCacheChannel = 4, kCountChannel = 5, kProgressChannel = 6;
 
 TransferCounts all_reduce_of(const Communicator& group, int64_t bytes) {
   return {{{Transfer::kAllReduce, group.name(), -1, -1, bytes}, 1}};

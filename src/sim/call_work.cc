@@ -28,7 +28,7 @@ BatchOptions batch_options(const PlanningProblem& problem, const Strategy& strat
   BatchOptions out;
   out.max_batch_tokens = engine_batch_tokens(problem, options.generate_batch_tokens);
   out.max_concurrent =
-      strategy.max_concurrent > 0 ? strategy.max_concurrent : static_cast<int64_t>(kMostSequences);
+      strategy.max_concurrent > 0 ? strategy.max_concurrent : problem.max_concurrent;
   out.most_response = longest_tokens(problem.workload.response);
   out.kv_budget_tokens = strategy.kv_budget_tokens;
   return out;

@@ -47,10 +47,11 @@ TEST(PredictedLengths, CorrelateAsTheyAreSaidTo) {
   EXPECT_EQ(nothing.front(), nothing.back());
 }
 
-double generated_s(const PlanningProblem& problem, bool predicted, double correlation) {
+double generated_s(const PlanningProblem& problem, bool predicted, double correlation,
+                   int64_t stated = 16) {
   ExecutionPlan plan = uniform_plan(problem, 8, 1, 1);
   for (CallPlan& call : plan.calls)
-    if (call.call == "generate") call.strategy.max_concurrent = 16;
+    if (call.call == "generate") call.strategy.max_concurrent = stated;
   plan.fusion.predicted_lengths = predicted;
   const auto program = compile(plan, problem);
   EXPECT_TRUE(program.ok()) << program.status().message();
@@ -79,6 +80,15 @@ TEST(PredictedLengths, GenerationEndsSooner) {
     EXPECT_LT(guessed, in_order);
     EXPECT_LT(known, guessed);
   }
+}
+
+// Where the plan does not say how many run at a time, the engine's own limit does.
+TEST(PredictedLengths, AnEngineHasItsLimitWithoutAPlans) {
+  PlanningProblem problem = tail_problem(1);
+  const double stated = generated_s(problem, false, 1), open = generated_s(problem, false, 1, 0);
+  problem.max_concurrent = 16;
+  EXPECT_EQ(generated_s(problem, false, 1, 0), stated);
+  EXPECT_LT(open, stated);
 }
 
 }  // namespace

@@ -47,12 +47,13 @@ const CallCost& StepPrices::home_cost(const RoleId& role) const {
   return *found;
 }
 
-// Frozen base weights that another role holds in the same layout.
+// Frozen base weights that another role holds in the same layout, whole and in device memory.
 bool StepPrices::borrows_memory(const WeightCopy& copy) const {
   const std::string& other = model_of(problem_, copy.role).shares_weights_with;
   if (other.empty()) return false;
   return std::any_of(program_.copies.begin(), program_.copies.end(), [&](const WeightCopy& lender) {
-    return lender.role.value == other && lender.layout == copy.layout;
+    return lender.home && lender.role.value == other && lender.layout == copy.layout &&
+           lends_memory(program_, lender, copy);
   });
 }
 

@@ -22,9 +22,11 @@ Expansion bodies_of(const CallFrame& frame, DeviceId rank) {
 void add_gathers(const Program& program, const SideOfMove& side, DeviceId rank, int64_t layers,
                  TransferCounts* counts) {
   const CallFrame frame = call_frame(program, side.call);
-  const LoraOptions& lora = side.instance.model->options().lora;
-  const CallTensors tensors = call_tensors(
-      side.instance.model->spec(), side.instance.gradients != nullptr, {lora.rank, lora.targets});
+  const ModelOptions& options = side.instance.model->options();
+  CallTensors tensors =
+      call_tensors(side.instance.model->spec(), side.instance.gradients != nullptr,
+                   {options.lora.rank, options.lora.targets});
+  tensors.cuts_rows = options.tensor_parallel.sequence_parallel;
   const Expansion ops = bodies_of(frame, rank);
   for (int64_t layer = kEndsOfModel; layer < layers; ++layer)
     for (const int64_t bytes : gathers_of_layer(frame, tensors, ops, layer))

@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "base/text.h"
+#include "comm/channels.h"
 #include "host/machine.h"
 #include "interpret/interpreter.h"
 #include "nn/model_parts.h"
@@ -17,10 +18,6 @@
 
 namespace braid::inline weights {
 namespace {
-
-// Each entry's messages have a channel of their own, so that entries need no order among ranks.
-// Behind the other channels of the group of all ranks.
-constexpr int32_t kFirstWeightChannel = 7;
 
 KeptActivations kept_under(Recompute recompute) {
   if (recompute == Recompute::kFull) return KeptActivations::kInputs;

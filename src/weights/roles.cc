@@ -23,8 +23,7 @@ namespace {
 bool same_part(const ModelOptions& a, const ModelOptions& b) {
   return a.ranges == b.ranges && a.tensor_parallel.tp_rank == b.tensor_parallel.tp_rank &&
          a.tensor_parallel.tp_size == b.tensor_parallel.tp_size &&
-         a.tensor_parallel.communicator == b.tensor_parallel.communicator &&
-         a.tensor_parallel.sequence_parallel == b.tensor_parallel.sequence_parallel;
+         a.tensor_parallel.communicator == b.tensor_parallel.communicator;
 }
 
 Result<std::unique_ptr<Model>> trained_model(const Roles& roles, const Origin& origin,

@@ -33,6 +33,13 @@ std::pair<SliceOfCopy, bool> slice_of(const Program& program, int32_t copy, Devi
   return {{copy, at->stage, at->tp_rank, at->dp_rank % shards}, at->dp_rank / shards == 0};
 }
 
+// The rank of the first replica that has a slice.
+int64_t first_rank(const Program& program, const SliceOfCopy& slice) {
+  const ParamLayout& layout = program.copies[slice.copy].layout;
+  const GridPosition at{slice.shard, slice.tp_rank, slice.stage};
+  return layout.mesh.devices[mesh_index(layout_grid(layout), at)].value;
+}
+
 bool holds_layer(const ParamLayout& layout, int64_t layers, int stage, int64_t layer) {
   for (int chunk = 0; chunk < layout.interleave; ++chunk) {
     const Interval held = part_layers(layout, layers, int64_t{chunk} * layout.pp + stage);
@@ -51,35 +58,34 @@ bool share_layers(const ParamLayout& a, int stage_a, const ParamLayout& b, int s
 
 // Slices of another copy of as many layers that have something of this one. Where data-parallel
 // ranks cut slices further (ZeRO-3) none is known to.
-std::vector<std::string> overlapping(const Program& program, const SliceOfCopy& own, int32_t other,
+std::vector<SliceOfCopy> overlapping(const Program& program, const SliceOfCopy& own, int32_t other,
                                      int64_t layers) {
   const ParamLayout &mine = program.copies[own.copy].layout, &theirs = program.copies[other].layout;
-  std::vector<std::string> out;
+  std::vector<SliceOfCopy> out;
   if (mine.sharded || theirs.sharded) return out;
   const int first = own.tp_rank * theirs.tp / mine.tp;
   const int last = ((own.tp_rank + 1) * theirs.tp - 1) / mine.tp;
   for (int stage = 0; stage < theirs.pp; ++stage) {
     if (!share_layers(mine, own.stage, theirs, stage, layers)) continue;
-    for (int tp_rank = first; tp_rank <= last; ++tp_rank)
-      out.push_back(SliceOfCopy{other, stage, tp_rank, 0}.name());
+    for (int tp_rank = first; tp_rank <= last; ++tp_rank) out.push_back({other, stage, tp_rank, 0});
   }
   return out;
 }
 
 // Slices of the same copy that have something of this one: tensors that are not cut, heads that
 // neighbours share, an embedding at both ends of a pipeline.
-std::vector<std::string> beside(const Program& program, const SliceOfCopy& own) {
+std::vector<SliceOfCopy> beside(const Program& program, const SliceOfCopy& own) {
   const ParamLayout& layout = program.copies[own.copy].layout;
-  std::vector<std::string> out;
+  std::vector<SliceOfCopy> out;
   if (layout.sharded) return out;
   SliceOfCopy other = own;
   if (own.tp_rank > 0) {
     --other.tp_rank;
-    out.push_back(other.name());
+    out.push_back(other);
   }
   if (own.stage > 0 && own.stage == layout.pp - 1) {
     other = {own.copy, 0, own.tp_rank, 0};
-    out.push_back(other.name());
+    out.push_back(other);
   }
   return out;
 }
@@ -136,13 +142,19 @@ Result<PartClaims> claims_of(const Config& config, const Program& program, int32
   BRAID_ASSIGN(const int32_t other, first_of_files(config, program, copy, source.origin));
   BRAID_ASSIGN(const Source named, source_of(config, program, other));
   BRAID_ASSIGN(const ReadBlocks blocks, read_from(config, program, reads, source.origin));
-  PartClaims out{slice.name(), first, {}, {}};
+  PartClaims out{slice.name(), first, {}, {}, {}};
   for (const auto& [block, digest] : blocks)
     out.claims[cat("reads ", named.key, ": ", block)] = cat("with SHA-256 ", digest);
-  if (!first) return out;
+  if (!first) {
+    out.waits_for = {first_rank(program, slice)};
+    return out;
+  }
   const int64_t layers = find_shape(program, program.copies[copy].role)->layers;
-  out.overlapping =
-      other == copy ? beside(program, slice) : overlapping(program, slice, other, layers);
+  for (const SliceOfCopy& each :
+       other == copy ? beside(program, slice) : overlapping(program, slice, other, layers)) {
+    out.overlapping.push_back(each.name());
+    out.waits_for.push_back(first_rank(program, each));
+  }
   return out;
 }
 

@@ -47,12 +47,13 @@ std::string random_call(const std::string& call, int devices, RandomStream& rand
 }
 
 // Sequence parallelism where the actor trains and where values are read, alone.
-std::string cut_in_some(const std::string& layout) {
+std::string cut_in_some(const std::string& layout, const std::string& zero = "") {
   std::string out;
   for (const std::string_view call :
        {"generate", "old_logprob", "ref_logprob", "values", "update_critic", "update_actor"}) {
     const bool cut = call == "values" || call == "update_actor";
-    out += cat("  ", call, ": {mesh: all, ", layout, cut ? ", sequence_parallel: true" : "", "}\n");
+    out += cat("  ", call, ": {mesh: all, ", layout, cut ? ", sequence_parallel: true" : "",
+               call == "generate" ? "" : zero, "}\n");
   }
   return out;
 }
@@ -91,6 +92,7 @@ std::vector<LayoutCase> layouts() {
       // Calls of the same weights, of which one cuts rows over the ranks and the other does not.
       {"rows_of_calls", "ppo", "1x2", cut_in_some("tp: 2")},
       {"rows_of_calls_in_stages", "ppo", "1x4", cut_in_some("tp: 2, pp: 2"), true},
+      {"rows_of_calls_in_slices", "ppo", "1x4", cut_in_some("dp: 2, tp: 2", ", zero: 3"), true},
       {"disjoint", "ppo", "1x2",
        "  generate: {mesh: 1}\n  old_logprob: {mesh: 1}\n  ref_logprob: {mesh: 0}\n"
        "  values: {mesh: 0}\n  update_critic: {mesh: 0}\n  update_actor: {mesh: 1}\n"},
