@@ -24,7 +24,7 @@ def commit():
     return head + ("-dirty" if changed.strip() else "")
 
 
-FAMILIES = "JobProcess.EveryFamily*"
+FAMILIES = "*/JobFamily.*"
 MORE_LAYOUTS = "JobProcess.EveryRandom*:JobProcess.EveryOrder*:JobProcess.EveryAlgorithm*"
 # Cases of a program that are suites of their own, by their filter; one that leaves out cases names those that others run.
 PARTS = {
@@ -38,7 +38,7 @@ PARTS = {
     "memory": ("runs", "JobMemory.*"),
     "families": ("runs", FAMILIES),
     "more_layouts": ("runs", MORE_LAYOUTS),
-    "layouts": ("runs", f"JobProcess.*-{FAMILIES}:{MORE_LAYOUTS}"),
+    "layouts": ("runs", f"JobProcess.*-{MORE_LAYOUTS}"),
     "fused": ("runs", "JobFused.*:JobHandOver.*"),
 }
 OWN_KEYS = {"name", "file", "line", "status", "result", "timestamp", "time", "classname", "value_param", "type_param", "failures"}
@@ -57,7 +57,9 @@ def run_program(program, chosen="*"):
         cases = [(f"{suite['name']}.{case['name']}", case) for suite in json.loads(out.read_text())["testsuites"] for case in suite["testsuite"]]
     failed = [name for name, case in cases if case.get("failures")]
     if failed:
-        sys.stderr.write(run.stdout[-8000:])
+        log = program.with_name(f"{program.name}-failed.log")
+        log.write_text(run.stdout)
+        sys.stderr.write(f"{run.stdout[-8000:]}\nall of it: {log}\n")
     recorded = {name: {key: value for key, value in case.items() if key not in OWN_KEYS} for name, case in cases}
     skipped = [name for name, case in cases if case.get("result") == "SKIPPED"]
     return sum(int(case.get("inputs", 1)) for _, case in cases), failed, skipped, {name: values for name, values in recorded.items() if values}
