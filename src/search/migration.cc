@@ -125,6 +125,7 @@ class MigrationSearch {
     SimOptions simulation;
     simulation.seed = options_.seed;
     simulation.idle_calls = options_.idle_calls;
+    simulation.scored_prefixes = options_.scored_prefixes;
     if (options_.steps.empty()) return point_of_step(program, below, simulation);
     MigrationPoint out{below};
     const auto count = static_cast<double>(options_.steps.size());

@@ -65,7 +65,7 @@ void StepSimulation::expand_host(CallId id) {
 }
 
 StepSimulation::CallRuns StepSimulation::start_runs(CallId id, SamplePart part) {
-  CallRuns out{id, prices_.partition(id, part), prices_.samples(id), {}, {}, part};
+  CallRuns out{id, prices_.partition(id, part), prices_.samples(id, part), {}, {}, part};
   const Strategy& s = program_.calls[id.value].strategy;
   for (int dp_rank = 0; dp_rank < s.dp; ++dp_rank)
     for (int stage = 0; stage < s.pp; ++stage)
@@ -87,7 +87,7 @@ bool StepSimulation::take_minibatch(CallRuns* call, size_t step) const {
   for (const auto& batches : call->partition.minibatches[step].micro_batches) {
     Works works;
     for (const SampleRows& rows : batches) {
-      const MicroBatch batch = prices_.micro_batch(call->id, rows, call->samples);
+      const MicroBatch batch = prices_.micro_batch(call->id, rows, call->samples, call->part);
       works.push_back({batch, prices_.cost(call->id).pass_prices(batch)});
     }
     call->works.push_back(std::move(works));

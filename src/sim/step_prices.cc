@@ -9,6 +9,7 @@
 #include "sim/carried_steps.h"
 #include "sim/predicted_lengths.h"
 #include "sim/priced_rows.h"
+#include "sim/scored_prefixes.h"
 #include "sim/work_cuts.h"
 
 namespace braid::inline sim {
@@ -96,6 +97,8 @@ Status StepPrices::prepare() {
   for (size_t i = 0; i < calls; ++i)
     if (program_.graph.calls[i].carried_steps > 0) take_carried(CallId{static_cast<int32_t>(i)});
   if (program_.scoring.is_on()) take_hand_over();
+  if (program_.scoring.is_on() && options_.scored_prefixes != ScoredPrefixes::kNone)
+    find_scored_prefixes();
   partition_calls();
   find_computed();
   price_exchanges();
@@ -226,6 +229,25 @@ StepParts StepPrices::step_parts() const {
   return out;
 }
 
+void StepPrices::find_scored_prefixes() {
+  const CallPlacement& generate = program_.calls[program_.scoring.generate.value];
+  for (const CallId id : program_.scoring.scorers) {
+    const FreeRanks free = free_ranks(program_.calls[id.value], generate, handed_alone());
+    std::vector<int64_t> tokens =
+        prefixes_scored(options_.scored_prefixes, samples(id), handed_, free);
+    if (!tokens.empty()) prefixes_[id] = std::move(tokens);
+  }
+}
+
+Partition StepPrices::partition_of_part(const PartitionedCall& call, SamplePart part,
+                                        const StepParts& step, const Partition* whole) const {
+  Partition plain = partition_part(program_, call, part, step, whole);
+  const auto known = prefixes_.find(call.call);
+  if (known == prefixes_.end()) return plain;
+  return partition_with_prefixes(program_, call, part, step,
+                                 {options_.scored_prefixes, known->second}, std::move(plain));
+}
+
 void StepPrices::partition_calls() {
   const StepParts step = step_parts();
   for (size_t i = 0; i < partitions_.size(); ++i) {
@@ -240,8 +262,7 @@ void StepPrices::partition_calls() {
                              partition_options(problem_, call)};
     std::vector<Partition> parts;
     for (const SamplePart part : parts_of_call(program_, id)) {
-      parts.push_back(
-          partition_part(program_, of, part, step, begins_early ? &partitions_[i] : nullptr));
+      parts.push_back(partition_of_part(of, part, step, begins_early ? &partitions_[i] : nullptr));
       parts_[{id, part}] = parts.back();
     }
     if (!begins_early) partitions_[i] = joined(parts);
@@ -361,9 +382,21 @@ Partition StepPrices::partition_anew(CallId id) const {
   return out;
 }
 
+std::vector<PartitionSample> StepPrices::samples(CallId call, SamplePart part) const {
+  const auto known = prefixes_.find(call);
+  if (known == prefixes_.end()) return samples(call);
+  return samples_of_part(samples(call), known->second, prefix_part(program_, part));
+}
+
 MicroBatch StepPrices::micro_batch(CallId call, const SampleRows& rows,
-                                   const std::vector<PartitionSample>& samples) const {
-  return cost(call).micro_batch(packed_lengths(rows, samples, problem_.workload.share_prompts));
+                                   const std::vector<PartitionSample>& samples,
+                                   SamplePart part) const {
+  std::vector<PackedLength> lengths =
+      packed_lengths(rows, samples, problem_.workload.share_prompts);
+  const auto known = prefixes_.find(call);
+  if (known != prefixes_.end() && prefix_part(program_, part) == PrefixPart::kRest)
+    add_prefixes(rows, known->second, &lengths);
+  return cost(call).micro_batch(lengths);
 }
 
 double StepPrices::update_s(const Expansion& ops, const Op& op) const {

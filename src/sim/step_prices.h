@@ -50,6 +50,8 @@ class StepPrices {
   // The samples of a call, and its partition: all epochs, which repeat the mini-batches of the
   // first; no mini-batch of a training call that stays idle.
   std::vector<PartitionSample> samples(CallId call) const;
+  // The same as a part of the call has them, where SimOptions::scored_prefixes asks for others.
+  std::vector<PartitionSample> samples(CallId call, SamplePart part) const;
   // Of a call that runs in parts all samples are what its ranks own alone.
   const Partition& partition(CallId call, SamplePart part = SamplePart::kAll) const;
   // Of a program that hands its generation over, in their order.
@@ -60,9 +62,10 @@ class StepPrices {
   const std::vector<ToldMessage>& told(size_t hand_over) const { return told_[hand_over]; }
   // Bytes of the messages that each rank of a replica sends in a move.
   std::vector<double> moved_messages(size_t hand_over, size_t move) const;
-  // What the samples of a micro-batch are to a call.
+  // What the samples of a micro-batch are to a call, or a part of it.
   MicroBatch micro_batch(CallId call, const SampleRows& rows,
-                         const std::vector<PartitionSample>& samples) const;
+                         const std::vector<PartitionSample>& samples,
+                         SamplePart part = SamplePart::kAll) const;
   // Seconds of every op of a rank. What a reduction hides, it hides behind the last backward of the
   // first data-parallel rank.
   std::vector<double> op_seconds(const Expansion& ops, const Partition& partition) const;
@@ -153,6 +156,9 @@ class StepPrices {
   BatchOptions engine_options(CallId generate) const;
   void take_hand_over();
   std::vector<HandOver> handed_alone() const;
+  void find_scored_prefixes();
+  Partition partition_of_part(const PartitionedCall& call, SamplePart part, const StepParts& step,
+                              const Partition* whole) const;
   StepParts step_parts() const;
   void find_computed();
   // A replica that takes samples over has the room that its engine opened with, and more where one
@@ -180,6 +186,7 @@ class StepPrices {
   std::vector<int64_t> predicted_;                            // by sample; empty: nothing is
   std::map<std::pair<CallId, SamplePart>, Partition> parts_;  // of those that run in parts
   std::vector<PricedHandOver> handed_;
+  std::map<CallId, std::vector<int64_t>> prefixes_;          // scored before, by row; of scorers
   std::vector<std::vector<ToldMessage>> told_;               // [hand-over]; none at the first
   std::vector<double> counts_s_;                             // [hand-over]: of a count before it
   std::map<CallId, std::vector<ReplicaRequests>> carried_;   // of a generation that leaves samples

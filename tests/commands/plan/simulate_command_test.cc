@@ -93,6 +93,24 @@ TEST(SimulateCommand, ABatchPricesEveryPlanAsAloneAndNamesBadOnes) {
   EXPECT_TRUE(rows[1].contains("error"));
 }
 
+// What a plan with a hand-over would gain, with the number that is best for that.
+TEST(SimulateCommand, PricesSamplesThatAreScoredBeforeTheirEnds) {
+  const std::string plan =
+      write_temporary("handed.plan.yaml", read_text(kPlans + "ppo_7b_8gpu.plan.yaml") +
+                                              "fusion: {migrate_below_samples: auto}\n");
+  const auto simulated = [&](const char* how) {
+    return run_braid(cat("simulate ", kPlans, "ppo_7b_8gpu.yaml --plan ", plan, " ", how));
+  };
+  const auto step_s = [](const CommandOutcome& ran) {
+    EXPECT_EQ(ran.exit_code, 0) << ran.output;
+    return std::stod(ran.output.substr(ran.output.find("\nstep ") + 6));
+  };
+  const CommandOutcome plain = simulated("");
+  EXPECT_EQ(simulated("--scored-prefixes none").output, plain.output);
+  EXPECT_LT(step_s(simulated("--scored-prefixes free")), 0.98 * step_s(plain));
+  EXPECT_NE(step_s(simulated("--scored-prefixes at-hand-over")), step_s(plain));
+}
+
 TEST(SimulateCommand, WritesTraceAndPage) {
   const std::string trace = testing::TempDir() + "/simulate_trace.json",
                     page = testing::TempDir() + "/simulate_page.html";

@@ -102,6 +102,8 @@ INSTANTIATE_TEST_SUITE_P(
                     BadArguments{"--steps 0", "--steps"}, BadArguments{"--steps -1", "--steps"},
                     BadArguments{"--seed -1", "--seed"}, BadArguments{"--step 2", "--lengths"},
                     BadArguments{"--order 8", "ranks 0 to 7"},
+                    BadArguments{"--scored-prefixes free", "hands no generation over"},
+                    BadArguments{"--scored-prefixes all", "at-hand-over"},
                     BadArguments{"--calibration /dev/null", "/dev/null"},
                     BadArguments{"--lengths /dev/null", "no samples"},
                     BadArguments{"--lengths no_such_file", "no_such_file"},
