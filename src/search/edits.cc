@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <set>
+#include <utility>
 
 #include "plan/plan_fields.h"
 #include "plan/validate.h"
@@ -53,6 +54,12 @@ std::set<int64_t> values_of(const StrategyField& field, const CallPlan& entry,
 
 // Not the precision, which changes results.
 bool is_edited(const StrategyField& field) { return field.kind != Kind::kPrecision; }
+
+bool is_allowed(const StrategyField& field, const FurtherAxes& axes) {
+  const std::string name = field.name;
+  if (name == "cp") return axes.context;
+  return axes.experts || (name != "ep" && name != "expert_tp");
+}
 
 // Of the passes: the space has those that save something (search/space.h).
 bool is_order(const StrategyField& field) { return std::string(field.name) == "schedule"; }
@@ -109,6 +116,14 @@ void change_field(CallPlan& entry, const PlanningProblem& problem, RandomStream&
   (void)field.set(entry.strategy, pick(std::vector<int64_t>(values.begin(), values.end()), random));
 }
 
+// What other sizes leave without a meaning.
+void tidy_sizes(Strategy& s) {
+  if (s.tp == 1) s.sequence_parallel = false;
+  if (dense_copies(s) == 1) s.zero_stage = 0;
+  if (s.pp == 1) s.schedule = PipelineOrder::kOneForwardOneBackward;
+  s.zero_ranks = 0;
+}
+
 // A factor of one size goes to another; micro-batches follow so that their sizes stay.
 void exchange_sizes(CallPlan& entry, RandomStream& random) {
   int Strategy::*const sizes[] = {&Strategy::dp, &Strategy::tp, &Strategy::pp, &Strategy::cp};
@@ -122,10 +137,26 @@ void exchange_sizes(CallPlan& entry, RandomStream& random) {
   if (from == &Strategy::dp && random.below(2) == 0) s.micro_batches *= factor;
   if (to == &Strategy::dp && random.below(2) == 0 && s.micro_batches % factor == 0)
     s.micro_batches /= factor;
-  if (s.tp == 1) s.sequence_parallel = false;
-  if (dense_copies(s) == 1) s.zero_stage = 0;
-  if (s.pp == 1) s.schedule = PipelineOrder::kOneForwardOneBackward;
-  s.zero_ranks = 0;
+  tidy_sizes(s);
+}
+
+// Two more devices share the tokens of a sequence for two fewer of another size, or the reverse;
+// each with micro-batches of as many sequences, and with as many micro-batches.
+void add_context_edits(const ExecutionPlan& plan, size_t call, const PlanningProblem& problem,
+                       std::vector<ExecutionPlan>& out) {
+  for (int Strategy::*const other : {&Strategy::dp, &Strategy::tp, &Strategy::pp})
+    for (const auto& [from, to] :
+         {std::pair(other, &Strategy::cp), std::pair(&Strategy::cp, other)}) {
+      if (plan.calls[call].strategy.*from % 2 != 0) continue;
+      ExecutionPlan edited = plan;
+      Strategy& s = edited.calls[call].strategy;
+      s.*from /= 2, s.*to *= 2;
+      tidy_sizes(s);
+      keep_legal(problem, edited, out);
+      if (other != &Strategy::dp || (from != other && s.micro_batches % 2 != 0)) continue;
+      s.micro_batches = from == other ? s.micro_batches * 2 : s.micro_batches / 2;
+      keep_legal(problem, std::move(edited), out);
+    }
 }
 
 // A run of devices, dp as many as there are then.
@@ -144,17 +175,20 @@ void change_mesh(CallPlan& entry, const PlanningProblem& problem, RandomStream& 
 
 }  // namespace
 
-std::vector<ExecutionPlan> single_edits(const ExecutionPlan& plan, const PlanningProblem& problem) {
+std::vector<ExecutionPlan> single_edits(const ExecutionPlan& plan, const PlanningProblem& problem,
+                                        const FurtherAxes& axes) {
   std::vector<ExecutionPlan> out;
-  for (size_t c = 0; c < plan.calls.size(); ++c)
+  for (size_t c = 0; c < plan.calls.size(); ++c) {
+    if (axes.context) add_context_edits(plan, c, problem, out);
     for (const StrategyField& field : plan_fields::strategy_fields()) {
-      if (!is_edited(field) || is_order(field)) continue;
+      if (!is_edited(field) || is_order(field) || !is_allowed(field, axes)) continue;
       for (const int64_t value : values_of(field, plan.calls[c], problem)) {
         ExecutionPlan edited = plan;
         if (value < 0 || !field.set(edited.calls[c].strategy, value).ok()) continue;
         keep_legal(problem, std::move(edited), out);
       }
     }
+  }
   for (const RoleSpec& spec : problem.graph.roles)
     for (const RoleEdit edit : kRoleEdits) {
       ExecutionPlan edited = plan;

@@ -16,13 +16,12 @@ bool covers(const PlanOption& option, int32_t device) {
 double exchange_s(const PlanSpace& space, const Assignment& plan, int call) {
   const CallSpace& reader = space.calls[call];
   const PlanOption& to = *plan.option[call];
-  const double replicas = double(to.devices()) / (to.tp * to.pp);
   double longest = 0;
   for (const int before : reader.after) {
     const PlanOption* from = plan.option[before];
     if (from == nullptr || (from->first == to.first && from->end == to.end)) continue;
-    longest = std::max(longest, space.rates[to.rates].latency_s +
-                                    reader.input_bytes / replicas / field_rate(space, *from, to));
+    longest = std::max(longest, space.rates[to.rates].latency_s + reader.input_bytes / to.replicas /
+                                                                      field_rate(space, *from, to));
   }
   return reader.input_bytes > 0 ? longest : 0;
 }

@@ -128,6 +128,7 @@ void CallPricer::price_slices(const Call& call, const CallPlan& plan, const Call
 
 Status CallPricer::check_serving(const CallCost& cost, const GpuSpec& gpu) const {
   const Strategy& s = cost.strategy();
+  if (own_expert_grid(s)) return ok_status();  // what experts apart leave is the meter's to say
   const RoleModel& model = cost.model();
   const NumberWidths widths = widths_of(precision_of(model, s));
   GenerateLayout layout;

@@ -353,7 +353,7 @@ class Search {
     std::vector<ExecutionPlan> hopeful;
     const Result<Verdict> base = estimate(plan);
     if (!base.ok()) return hopeful;
-    for (ExecutionPlan& edited : single_edits(plan, *space_.problem))
+    for (ExecutionPlan& edited : single_edits(plan, *space_.problem, space_.axes))
       if (may_win(edited, *base)) hopeful.push_back(std::move(edited));
     return price_in_batches(std::move(hopeful));
   }

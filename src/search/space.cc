@@ -10,7 +10,6 @@
 #include "batching/cache_pages.h"
 #include "plan/validate.h"
 #include "program/exchange.h"
-#include "search/strategies.h"
 
 namespace braid::inline search {
 namespace {
@@ -210,6 +209,7 @@ PlanOption option_of(const Priced& priced, int32_t first, int32_t devices) {
   option.tp = priced.value.tp;
   option.pp = priced.value.pp;
   option.interleave = priced.value.interleave;
+  option.replicas = priced.value.dp;
   option.shards = priced.value.zero_stage == 3 ? zero_ranks(priced.value) : 1;
   option.joint = priced.price.time.joint;
   option.time_us = to_us(priced.price.time.total_s);
@@ -442,18 +442,22 @@ class OptionBuilder {
     });
   }
 
+  static bool same_sizes(const Strategy& a, const Strategy& b) {
+    return a.dp == b.dp && a.tp == b.tp && a.ep == b.ep && a.expert_tp == b.expert_tp;
+  }
+
   // Where the caches of all sequences at once do not fit, engines with a budget that preempt.
   std::vector<Strategy> strategies_on(const Call& call, const DeviceMesh& mesh,
                                       const MeshShape& shape) const {
-    std::vector<Strategy> all = strategies_of(*space_.problem, call, shape.devices, shape.per_node);
+    std::vector<Strategy> all =
+        strategies_of(*space_.problem, call, shape.devices, shape.per_node, space_.axes);
     if (call.kind != CallKind::kGenerate) return all;
     const Workload& load = space_.problem->workload;
     const int64_t longest = longest_tokens(load.prompt) + longest_tokens(load.response);
     const size_t unlimited = all.size();
     for (size_t i = 0; i < unlimited; ++i) {
       Strategy s = all[i];
-      if (i > 0 && all[i - 1].dp == s.dp && all[i - 1].tp == s.tp)
-        continue;  // not the most at once
+      if (i > 0 && same_sizes(all[i - 1], s)) continue;  // not the most at once
       const double most =
           pricer_.cache_tokens(call, mesh, s, pricer_.capacity_bytes(shape.smallest()));
       const int64_t wanted = s.max_concurrent * longest;
@@ -586,6 +590,7 @@ Result<PlanSpace> make_plan_space(const PlanningProblem& problem, const CallPric
   PlanSpace space;
   space.problem = &problem;
   space.pricer = &pricer;
+  space.axes = options.axes;
   space.allowed = options.allowed;
   space.allowed_role = options.allowed_role;
   space.moves = std::make_shared<MoveMemo>();

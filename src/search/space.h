@@ -20,6 +20,7 @@
 
 #include "search/moves.h"
 #include "search/price.h"
+#include "search/strategies.h"
 
 namespace braid::inline search {
 
@@ -37,11 +38,12 @@ struct PlanOption {
   int32_t strategy = 0;  // index into CallSpace::strategies
   int32_t layout = 0;    // equal numbers within a role: the same slices on the same devices
   int32_t tp = 1, pp = 1, interleave = 1, shards = 1;
-  bool joint = false;   // its stages end together, with the last
-  int32_t spans = 0;    // of its stages: index of the first in PlanSpace::spans
-  int32_t rates = 0;    // of its devices: index into PlanSpace::rates
-  int64_t time_us = 0;  // when all its devices are free at once
-  int64_t area_us = 0;  // device time that it takes at least
+  int32_t replicas = 1;  // dp: parts that the samples of its call are divided into
+  bool joint = false;    // its stages end together, with the last
+  int32_t spans = 0;     // of its stages: index of the first in PlanSpace::spans
+  int32_t rates = 0;     // of its devices: index into PlanSpace::rates
+  int64_t time_us = 0;   // when all its devices are free at once
+  int64_t area_us = 0;   // device time that it takes at least
   // To bring slices together where its weights go elsewhere, or come from elsewhere (CallPrice).
   int64_t gather_us = 0, arrive_us = 0;
   double weight_bytes = 0, optimizer_bytes = 0, transient_bytes = 0;  // per device
@@ -104,6 +106,7 @@ double rate_between_nodes(const MoveRates& rates);
 struct PlanSpace {
   const PlanningProblem* problem = nullptr;
   const CallPricer* pricer = nullptr;
+  FurtherAxes axes;                                   // SpaceOptions::axes
   std::function<bool(const CallPlan&)> allowed;       // SpaceOptions::allowed
   std::function<bool(const RolePlan&)> allowed_role;  // SpaceOptions::allowed_role
   std::vector<CallSpace> calls;  // those that use a model, in the order of the graph
@@ -144,6 +147,7 @@ struct SpaceOptions {
   std::vector<DeviceMesh> meshes = {};
   // Where a role may rest while no call of it runs, if given; on its devices it always may.
   std::function<bool(const RolePlan&)> allowed_role = {};
+  FurtherAxes axes = {};  // that layouts and edits of plans may have, too
 };
 
 // Builds and prunes the space. kInfeasible when a call has no option that fits into a device even

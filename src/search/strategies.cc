@@ -4,6 +4,7 @@
 #include <set>
 
 #include "plan/validate.h"
+#include "program/expand.h"
 
 namespace braid::inline search {
 namespace {
@@ -59,7 +60,7 @@ void add_generate(const View& view, const Strategy& base, std::vector<Strategy>*
 void add_infer(const View& view, const Strategy& base, std::vector<Strategy>* out) {
   if (base.dp > view.samples) return;
   for (const int zero : {0, 3}) {
-    if (zero > 0 && (base.dp == 1 || base.pp > 1)) continue;
+    if (zero > 0 && (dense_copies(base) == 1 || base.pp > 1)) continue;
     Strategy s = base;
     s.zero_stage = zero;
     for (const int64_t count : micro_batch_counts(view.samples / base.dp)) {
@@ -88,7 +89,7 @@ void add_schedules(const View& view, const Strategy& base, std::vector<Strategy>
 void add_train(const View& view, const Strategy& base, std::vector<Strategy>* out) {
   if (base.dp > view.samples) return;
   for (const int zero : {0, 1, 2, 3}) {
-    if (zero > 0 && base.dp == 1) continue;
+    if (zero > 0 && dense_copies(base) == 1) continue;
     if (zero > 1 && base.pp > 1) continue;
     for (const Recompute recompute : {Recompute::kNone, Recompute::kSelective, Recompute::kFull}) {
       for (const int64_t count : micro_batch_counts(view.samples / base.dp)) {
@@ -102,10 +103,37 @@ void add_train(const View& view, const Strategy& base, std::vector<Strategy>* ou
   }
 }
 
+// The sizes that a tp x pp leaves open: how `copies` devices with the same tensors share sequences,
+// and tokens of a sequence, and where experts lie.
+std::vector<Strategy> with_axes(const View& view, const Strategy& sizes, int64_t copies,
+                                const FurtherAxes& axes) {
+  std::vector<Strategy> out;
+  const bool shares_tokens = axes.context && view.call.kind != CallKind::kGenerate;
+  const int64_t experts = axes.experts ? view.model.experts : 0;
+  for (const int64_t cp : shares_tokens ? divisors(copies) : std::vector<int64_t>{1}) {
+    Strategy s = sizes;
+    s.cp = static_cast<int>(cp);
+    s.dp = static_cast<int>(copies / cp);
+    out.push_back(s);
+    for (const int64_t ep : experts > 0 ? divisors(experts) : std::vector<int64_t>())
+      for (const int of_one : std::set<int>{s.tp, 1}) {
+        if (copies * s.tp % (ep * of_one) != 0 || (ep == 1 && of_one == s.tp)) continue;
+        s.ep = static_cast<int>(ep);
+        s.expert_tp = of_one == s.tp ? 0 : of_one;
+        out.push_back(s);
+      }
+  }
+  return out;
+}
+
 }  // namespace
 
+bool has_further_axes(const Strategy& strategy) {
+  return strategy.cp > 1 || own_expert_grid(strategy);
+}
+
 std::vector<Strategy> strategies_of(const PlanningProblem& problem, const Call& call, int devices,
-                                    int per_node) {
+                                    int per_node, const FurtherAxes& axes) {
   const bool trains = call.kind == CallKind::kTrainStep;
   const bool generates = call.kind == CallKind::kGenerate;
   const View view{call, model_of(problem, call.role).spec,
@@ -117,17 +145,18 @@ std::vector<Strategy> strategies_of(const PlanningProblem& problem, const Call& 
     if (devices % tp != 0 || !heads_divide(view.model, tp)) continue;
     for (const int64_t pp : divisors(devices / tp)) {
       if (pp > std::min(view.model.layers, kMostPipelineStages)) continue;
-      Strategy base;
-      base.tp = static_cast<int>(tp);
-      base.pp = static_cast<int>(pp);
-      base.dp = static_cast<int>(devices / tp / pp);
-      base.sequence_parallel = tp > 1;
-      if (generates) {
-        if (carried_divide(call, problem.workload, base.dp)) add_generate(view, base, &out);
-      } else if (trains) {
-        add_train(view, base, &out);
-      } else {
-        add_infer(view, base, &out);
+      Strategy sizes;
+      sizes.tp = static_cast<int>(tp);
+      sizes.pp = static_cast<int>(pp);
+      sizes.sequence_parallel = tp > 1;
+      for (const Strategy& base : with_axes(view, sizes, devices / tp / pp, axes)) {
+        if (generates) {
+          if (carried_divide(call, problem.workload, base.dp)) add_generate(view, base, &out);
+        } else if (trains) {
+          add_train(view, base, &out);
+        } else {
+          add_infer(view, base, &out);
+        }
       }
     }
   }

@@ -1,0 +1,244 @@
+#include "search/beyond_train.h"
+
+#include <algorithm>
+#include <cmath>
+#include <utility>
+
+#include "base/contains.h"
+#include "base/text.h"
+#include "base/units.h"
+#include "cluster/mesh_shape.h"
+#include "plan/plan_text.h"
+#include "plan/validate.h"
+#include "program/expand.h"
+#include "search/parts.h"
+
+namespace braid::inline search {
+namespace {
+
+// A call or a residency goes back to what is proposed where a step is this share longer at most.
+constexpr double kMattersLittle = 0.001;
+
+FurtherAxes axes_of(const Strategy& strategy) {
+  return {strategy.cp > 1, own_expert_grid(strategy)};
+}
+
+FurtherAxes axes_of(const ExecutionPlan& plan) {
+  FurtherAxes out;
+  for (const CallPlan& entry : plan.calls) {
+    const FurtherAxes its = axes_of(entry.strategy);
+    out.context |= its.context, out.experts |= its.experts;
+  }
+  return out;
+}
+
+bool some(const FurtherAxes& axes) { return axes.context || axes.experts; }
+
+// The devices of a call in ascending order: the last stage of a fused pipeline may have the lowest.
+DeviceMesh run_of(const CallPlan& entry) {
+  DeviceMesh mesh = entry.mesh;
+  std::sort(mesh.devices.begin(), mesh.devices.end());
+  return mesh;
+}
+
+class BeyondSearch {
+ public:
+  BeyondSearch(const PlanningProblem& problem, const CallPricer& pricer, const JudgedPlan& proposed,
+               const BeyondOptions& options)
+      : problem_(problem), pricer_(pricer), options_(options) {
+    out_.axes = options.space.axes;
+    out_.proposed = proposed;
+    out_.without_s = proposed.verdict.step_s;
+    parts_.staleness = proposed.plan.staleness;
+    parts_.fusion = proposed.plan.fusion;
+    // A fused order takes long to find: it is for the best plan alone.
+    parts_.fusion.train_schedules = false;
+    parts_.fusion.seed = Fusion().seed, parts_.fusion.units = Fusion().units;
+  }
+
+  Result<BeyondProposal> run() {
+    BRAID_TRY(search());
+    if (out_.best) BRAID_TRY(fuse());
+    if (out_.best) BRAID_TRY(return_to_proposed());
+    return std::move(out_);
+  }
+
+ private:
+  // With the parts of the proposed plan, if it can have them.
+  ExecutionPlan with_parts(ExecutionPlan plan) const {
+    ExecutionPlan out = plan;
+    out.fusion = parts_.fusion, out.staleness = parts_.staleness;
+    return validate(out, problem_).ok() ? out : plan;
+  }
+
+  SpaceOptions space_options() const {
+    SpaceOptions space = options_.space;
+    const auto all = static_cast<size_t>(device_count(problem_.cluster));
+    std::vector<std::pair<std::string, DeviceMesh>> runs;
+    for (const CallPlan& entry : out_.proposed.plan.calls) {
+      runs.emplace_back(entry.call, run_of(entry));
+      if (is_run(runs.back().second)) space.meshes.push_back(runs.back().second);
+    }
+    space.allowed = [all, runs = std::move(runs),
+                     also = options_.space.allowed](const CallPlan& entry) {
+      return (entry.mesh.devices.size() == all ||
+              contains(runs, std::pair(entry.call, entry.mesh))) &&
+             (!also || also(entry));
+    };
+    return space;
+  }
+
+  Status search() {
+    auto space = make_plan_space(problem_, pricer_, space_options());
+    if (space.status().code() == Code::kInfeasible) return ok_status();
+    BRAID_TRY(space.status());
+    SearchOptions search = options_.search;
+    search.bound = search.evaluator_bounds_judge = search.hides_scoring = false;
+    const Judge judge = [this](const ExecutionPlan& plan) {
+      return options_.judge(with_parts(plan));
+    };
+    const auto found = search_plans(*space, search, judge);
+    if (found.status().code() == Code::kInfeasible) return ok_status();
+    BRAID_TRY(found.status());
+    for (const JudgedPlan& one : found->judged)
+      if (leaves(one.verdict, options_.search.margin)) note({with_parts(one.plan), one.verdict});
+    return ok_status();
+  }
+
+  // An acceptable plan.
+  void note(JudgedPlan one) {
+    const double step_s = one.verdict.step_s;
+    if (!some(axes_of(one.plan)))
+      out_.without_s = std::min(out_.without_s, step_s);
+    else if (!out_.best || step_s < out_.best->verdict.step_s)
+      out_.best = std::move(one);
+  }
+
+  // None: it is refused, or not acceptable.
+  Result<std::optional<JudgedPlan>> judged(ExecutionPlan plan) const {
+    std::optional<JudgedPlan> none;
+    if (!validate(plan, problem_).ok()) return none;
+    const Result<Verdict> verdict = options_.judge(plan);
+    if (verdict.status().code() == Code::kInvalidInput) return none;
+    BRAID_TRY(verdict.status());
+    if (!leaves(*verdict, options_.search.margin)) return none;
+    return std::optional(JudgedPlan{std::move(plan), *verdict});
+  }
+
+  // Its updates, where those of the proposed plan are.
+  Status fuse() {
+    if (!out_.proposed.plan.fusion.train_schedules) return ok_status();
+    ExecutionPlan fused = out_.best->plan;
+    fused.fusion = out_.proposed.plan.fusion;
+    BRAID_ASSIGN(std::optional<JudgedPlan> one, judged(std::move(fused)));
+    if (one) note(*std::move(one));
+    return ok_status();
+  }
+
+  // What is left differs for a reason.
+  Status return_to_proposed() {
+    const ExecutionPlan& proposed = out_.proposed.plan;
+    const double limit_s = (1 + kMattersLittle) * out_.best->verdict.step_s;
+    JudgedPlan at = *out_.best;
+    const auto attempt = [&](ExecutionPlan nearer) -> Status {
+      if (nearer == at.plan) return ok_status();
+      BRAID_ASSIGN(std::optional<JudgedPlan> one, judged(std::move(nearer)));
+      if (one && one->verdict.step_s <= limit_s) at = *std::move(one);
+      return ok_status();
+    };
+    for (size_t i = 0; i < at.plan.calls.size(); ++i) {
+      ExecutionPlan nearer = at.plan;
+      nearer.calls[i] = call_plan(proposed, nearer.calls[i].call);
+      BRAID_TRY(attempt(std::move(nearer)));
+    }
+    ExecutionPlan nearer = at.plan;
+    nearer.roles = proposed.roles;
+    BRAID_TRY(attempt(std::move(nearer)));
+    if (some(axes_of(at.plan)))
+      out_.best = std::move(at);
+    else
+      note(std::move(at));
+    return ok_status();
+  }
+
+  const PlanningProblem& problem_;
+  const CallPricer& pricer_;
+  const BeyondOptions& options_;
+  ExecutionPlan parts_;  // fusion and staleness of plans that are judged
+  BeyondProposal out_;
+};
+
+double percent_less(const BeyondProposal& proposal) {
+  return std::round(1000 * (1 - proposal.best->verdict.step_s / proposal.proposed.verdict.step_s)) /
+         10;
+}
+
+}  // namespace
+
+bool BeyondProposal::wins() const {
+  return best && best->verdict.step_s < (1 - kLeastGainOfParts) * without_s;
+}
+
+FurtherAxes further_axes(const ExecutionPlan& plan, const PlanningProblem& problem,
+                         const std::function<bool(const CallPlan&)>& allowed) {
+  FurtherAxes out;
+  const DeviceMesh all = whole_cluster(problem.cluster);
+  for (const CallPlan& entry : plan.calls)
+    for (const DeviceMesh& mesh : {run_of(entry), all}) {
+      const MeshShape shape = shape_of(problem.cluster, mesh);
+      for (const Strategy& strategy : strategies_of(problem, *find_call(problem.graph, entry.call),
+                                                    shape.devices, shape.per_node, {true, true})) {
+        const FurtherAxes its = axes_of(strategy);
+        const bool more = (its.context && !out.context) || (its.experts && !out.experts);
+        if (!more || (allowed && !allowed({entry.call, mesh, strategy}))) continue;
+        out.context |= its.context, out.experts |= its.experts;
+      }
+    }
+  return out;
+}
+
+Result<BeyondProposal> propose_beyond_train(const PlanningProblem& problem,
+                                            const CallPricer& pricer, const JudgedPlan& proposed,
+                                            const BeyondOptions& options) {
+  return BeyondSearch(problem, pricer, proposed, options).run();
+}
+
+std::string axes_text(const FurtherAxes& axes) {
+  std::vector<std::string> names;
+  if (axes.context) names.emplace_back("context");
+  if (axes.experts) names.emplace_back("expert");
+  return names.empty() ? "" : cat(join(names, " and "), " parallelism");
+}
+
+std::string beyond_text(const BeyondProposal& proposal) {
+  if (!proposal.wins())
+    return cat(axes_text(proposal.axes), ": no plan with it saves 1 % of a step",
+               proposal.best
+                   ? cat(" (the best: ", format_seconds(proposal.best->verdict.step_s), ")")
+                   : std::string(),
+               "\n");
+  std::string out =
+      cat(axes_text(axes_of(proposal.best->plan)), ": ", format_double(percent_less(proposal)),
+          " % less, ", format_seconds(proposal.best->verdict.step_s),
+          ", by a plan that differs and that braid train does not execute yet:\n");
+  for (const std::string& line : diff(proposal.proposed.plan, proposal.best->plan))
+    out += cat("  ", line, "\n");
+  return out;
+}
+
+OrderedJson beyond_json(const BeyondProposal& proposal) {
+  OrderedJson out = {{"tried", axes_text(proposal.axes)},
+                     {"pays", proposal.wins()},
+                     {"seconds", proposal.seconds}};
+  if (!proposal.best) return out;
+  const Verdict& verdict = proposal.best->verdict;
+  out["axes"] = axes_text(axes_of(proposal.best->plan));
+  out["step_s"] = verdict.step_s;
+  out["proposed_s"] = proposal.proposed.verdict.step_s;
+  out["peak_gib"] = verdict.peak_bytes / kGib;
+  out["diff"] = diff(proposal.proposed.plan, proposal.best->plan);
+  out["plan"] = plan_json(proposal.best->plan);
+  return out;
+}
+
+}  // namespace braid::inline search
