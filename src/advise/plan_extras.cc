@@ -68,6 +68,7 @@ Status add_extras(const PlanRequest& request, const Planning& planning, PlanExtr
                  explain(planning.space, planning.found.choice, *planning.found.verdict, kNextBest,
                          planning.calibration));
   }
+  extras.beyond = beyond_train(request, planning);
   BRAID_TRY(fuse_training(request, planning, extras));
   BRAID_ASSIGN(extras.ahead, rollouts_ahead(request, planning));
   if (request.explain) add_gains(planning, extras);

@@ -11,6 +11,7 @@
 #include "advise/report.h"
 #include "foreign/foreign.h"
 #include "search/ahead.h"
+#include "search/beyond_train.h"
 #include "search/early_update.h"
 #include "search/fuse.h"
 #include "search/migration.h"
@@ -29,6 +30,7 @@ struct PlanExtras {
   std::optional<GivenPlan> given;
   std::vector<CompareRow> rows;
   std::vector<CallExplanation> explanations;
+  Result<std::optional<BeyondProposal>> beyond = std::optional<BeyondProposal>();
   std::optional<FusionProposal> fusion;
   std::optional<AheadProposal> ahead;
   std::optional<Result<MigrationProposal>> migration;

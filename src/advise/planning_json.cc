@@ -96,6 +96,10 @@ OrderedJson planning_json(const Planning& planning, const PlanRequest& request,
                      {"diff", diff(*planning.given, planning.proposed.plan)}};
   if (request.compare) json["compare"] = compare_json(planning.problem, extras.rows);
   if (request.explain) json["explain"] = explain_json(extras.explanations);
+  if (!extras.beyond.ok())
+    json["beyond_train"] = {{"not_tried", extras.beyond.status().message()}};
+  else if (*extras.beyond)
+    json["beyond_train"] = beyond_json(**extras.beyond);
   if (extras.fusion) json["fusion"] = fusion_json(*extras.fusion);
   if (extras.ahead) json["staleness"] = ahead_json(*extras.ahead);
   if (extras.migration) json["hand_over"] = migration_json(*extras.migration);

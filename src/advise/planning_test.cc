@@ -67,6 +67,61 @@ TEST(AddExtras, ComparesTheGivenPlan) {
   EXPECT_EQ(add_extras(request, planning, extras).code(), Code::kInvalidInput);
 }
 
+// What `braid train` does not execute is said apart, and changes nothing of what it does.
+TEST(BeyondTrainLine, StandsBesideThePlan) {
+  Planning planning;
+  TestProblem sizes = small();
+  sizes.prompts = 1, sizes.samples = 2, sizes.minibatches = 1, sizes.devices = 8;
+  sizes.prompt_tokens = 61440, sizes.response_tokens = 256;
+  prepare(planning, sizes);
+  PlanRequest request = quick();
+  request.whole = true;
+  ASSERT_EQ(find_plan(request, planning).message(), "");
+  EXPECT_EQ(executable(planning).message(), "");
+  EXPECT_EQ(planning.found.units, 1);
+  PlanExtras extras;
+  ASSERT_EQ(add_extras(request, planning, extras).message(), "");
+  EXPECT_THAT(planning_text(planning, request, extras, {}),
+              HasSubstr("\nbeyond train   context parallelism: "));
+  const OrderedJson json = planning_json(planning, request, extras, {});
+  EXPECT_EQ(json["executable"], true);
+  EXPECT_EQ(json["beyond_train"]["pays"], true);
+  EXPECT_EQ(json["beyond_train"]["proposed_s"], json["step_s"]);
+  EXPECT_LT(json["beyond_train"]["step_s"], json["step_s"]);
+}
+
+TEST(BeyondTrainLine, KeepsWhatIsStated) {
+  Planning planning;
+  prepare(planning, small());
+  PlanRequest request = quick();
+  request.whole = request.keep = true;
+  for (const char* call : {"ref_logprob", "update_actor", "old_logprob"})
+    if (find_call(planning.problem.graph, call) != nullptr)
+      planning.constraints.strategies[call] = {{"cp", 1}, {"ep", 1}, {"expert_tp", 0}};
+  ASSERT_EQ(find_plan(request, planning).message(), "");
+  PlanExtras extras;
+  ASSERT_EQ(add_extras(request, planning, extras).message(), "");
+  EXPECT_THAT(planning_text(planning, request, extras, {}), Not(HasSubstr("beyond train")));
+  EXPECT_FALSE(planning_json(planning, request, extras, {}).contains("beyond_train"));
+}
+
+// An error of that search is a line, and the plan is printed all the same.
+TEST(BeyondTrainLine, SaysWhatStoppedIt) {
+  Planning planning;
+  prepare(planning, small());
+  PlanRequest request = quick();
+  request.whole = true;
+  ASSERT_EQ(find_plan(request, planning).message(), "");
+  planning.judge = [](const ExecutionPlan&) { return Status(Code::kUnavailable, "no verdict"); };
+  PlanExtras extras;
+  ASSERT_EQ(add_extras(request, planning, extras).message(), "");
+  const std::string text = planning_text(planning, request, extras, {});
+  EXPECT_THAT(text, HasSubstr("beyond train   context and expert parallelism were not tried: "));
+  EXPECT_THAT(text, HasSubstr("no verdict"));
+  EXPECT_THAT(planning_json(planning, request, extras, {})["beyond_train"]["not_tried"],
+              "no verdict");
+}
+
 // However short the time, there is a plan.
 TEST(FindPlan, StopsByTheClockOfItsRequest) {
   Planning planning;

@@ -75,6 +75,15 @@ std::string planned_text(const Planning& planning, const PlanRequest& request) {
   return out;
 }
 
+// What no plan of `braid train` has; what stops that search stops nothing else.
+std::string beyond_line(const Result<std::optional<BeyondProposal>>& beyond) {
+  const std::string label = "beyond train   ";
+  if (!beyond.ok())
+    return cat(label, "context and expert parallelism were not tried: ", beyond.status().message(),
+               "\n");
+  return *beyond ? cat(label, beyond_text(**beyond)) : "";
+}
+
 std::string what_if_text(const Planning& before, const Planning& after,
                          const std::vector<std::string>& changes) {
   const double was_s = before.proposed.verdict.step_s, is_s = after.proposed.verdict.step_s;
@@ -97,6 +106,7 @@ std::string explained_text(const Planning& planning) {
 std::string planning_text(const Planning& planning, const PlanRequest& request,
                           const PlanExtras& extras, const std::vector<std::string>& changes) {
   std::string out = planned_text(planning, request);
+  out += beyond_line(extras.beyond);
   if (extras.given) out += given_text(planning, *extras.given);
   if (request.compare) out += cat("\n", compare_text(planning.problem, extras.rows));
   if (request.explain)

@@ -17,6 +17,7 @@ namespace {
 // Of each search for plans with parts: their judges are slow, and few units find nearly all.
 constexpr int64_t kMostUnits = 2;
 constexpr int64_t kJudged = 6;
+constexpr double kShareOfBeyond = 0.1;  // of the time limit, where all of it has passed
 
 double percent_less(double seconds, double than_s) {
   return std::round(1000 * (1 - seconds / than_s)) / 10;
@@ -55,10 +56,11 @@ std::string bound_and_gap(double bound_s, double step_s, bool proven) {
              ")");
 }
 
-// Of searches that have what is left of the time limit.
+// Of searches that have what is left of the time limit, and `least` of it in any case.
 Result<WholeOptions> whole_options(const PlanRequest& request, const Planning& planning,
-                                   const optimize::Stopwatch& watch) {
-  const double begin_s = watch.elapsed_s(), limit_s = request.limits.limit_s();
+                                   const optimize::Stopwatch& watch, double least = 0) {
+  const double begin_s = watch.elapsed_s(), stated_s = request.limits.limit_s();
+  const double limit_s = least > 0 ? std::max(stated_s, begin_s + least * stated_s) : stated_s;
   WholeOptions options;
   options.space.margin = planning.found.margin;
   if (request.keep) {
@@ -107,6 +109,21 @@ Result<std::optional<AheadProposal>> rollouts_ahead(const PlanRequest& request,
   options.search.late = {};  // whatever time it is
   return propose_ahead(planning.problem, *planning.pricer, planning.calibration,
                        planning.found.verdict->step_s, ahead_options(options));
+}
+
+Result<std::optional<BeyondProposal>> beyond_train(const PlanRequest& request,
+                                                   const Planning& planning) {
+  if (!request.whole || !request.export_to.empty()) return std::optional<BeyondProposal>();
+  const double begin_s = planning.watch.elapsed_s();
+  BRAID_ASSIGN(const WholeOptions whole,
+               whole_options(request, planning, planning.watch, kShareOfBeyond));
+  BeyondOptions options{whole.space, whole.search, planning.judge};
+  options.space.axes = further_axes(planning.proposed.plan, planning.problem, whole.space.allowed);
+  if (options.space.axes == FurtherAxes()) return std::optional<BeyondProposal>();
+  BRAID_ASSIGN(BeyondProposal out, propose_beyond_train(planning.problem, *planning.pricer,
+                                                        planning.proposed, options));
+  out.seconds = planning.watch.elapsed_s() - begin_s;
+  return std::optional(std::move(out));
 }
 
 std::string searched_text(const Planning& planning, const PlanRequest& request) {

@@ -7,6 +7,7 @@
 
 #include "advise/planning.h"
 #include "base/json.h"
+#include "search/beyond_train.h"
 
 namespace braid::inline advise {
 
@@ -24,6 +25,13 @@ Result<WholeProposal> propose_whole(const PlanRequest& request, const Planning& 
 // of the devices is the least. Nothing: neither.
 Result<std::optional<AheadProposal>> rollouts_ahead(const PlanRequest& request,
                                                     const Planning& planning);
+
+// What context and expert parallelism would bring, which `braid train` does not execute: searched
+// on the devices that calls of the proposed plan have, with few units, and where the time limit has
+// passed with a tenth of it. Nothing: no call could have them, or parts of plans are not searched.
+// Errors: those of the search.
+Result<std::optional<BeyondProposal>> beyond_train(const PlanRequest& request,
+                                                   const Planning& planning);
 
 // Lines that say what was searched and what not, and what parts of the plan save.
 std::string searched_text(const Planning& planning, const PlanRequest& request);

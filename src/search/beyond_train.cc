@@ -11,6 +11,7 @@
 #include "plan/plan_text.h"
 #include "plan/validate.h"
 #include "program/expand.h"
+#include "search/judge.h"
 #include "search/parts.h"
 
 namespace braid::inline search {
@@ -95,7 +96,8 @@ class BeyondSearch {
     SearchOptions search = options_.search;
     search.bound = search.evaluator_bounds_judge = search.hides_scoring = false;
     const Judge judge = [this](const ExecutionPlan& plan) {
-      return options_.judge(with_parts(plan));
+      Result<Verdict> verdict = options_.judge(with_parts(plan));
+      return verdict.status().code() == Code::kInvalidInput ? refused_verdict() : verdict;
     };
     const auto found = search_plans(*space, search, judge);
     if (found.status().code() == Code::kInfeasible) return ok_status();

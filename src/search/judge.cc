@@ -90,6 +90,13 @@ Verdict verdict_of(const PlanSpace& space, const Choice& choice) {
   return verdict;
 }
 
+Verdict refused_verdict() {
+  Verdict verdict;
+  verdict.step_s = HUGE_VAL;
+  verdict.fits = false;
+  return verdict;
+}
+
 Judge remembering(Judge judge) {
   using Verdicts = optimize::SharedMemo<std::string, Result<Verdict>>;
   return

@@ -26,6 +26,9 @@ SpaceOptions executed_options(const PlanningProblem& problem);
 // The evaluator's verdict on a plan of the space.
 Verdict verdict_of(const PlanSpace& space, const Choice& choice);
 
+// On a plan that breaks a rule: it does not fit.
+Verdict refused_verdict();
+
 // A judge that asks `judge` about a plan once. Copies share what they know.
 Judge remembering(Judge judge);
 

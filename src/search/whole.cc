@@ -128,8 +128,8 @@ class WholeSearch {
     return [this, part = std::move(part)](ExecutionPlan plan) {
       part(plan.fusion);
       Result<Verdict> verdict =
-          validate(plan, problem_).ok() ? judge_(plan) : Result<Verdict>(refused());
-      return verdict.status().code() == Code::kInvalidInput ? refused() : verdict;
+          validate(plan, problem_).ok() ? judge_(plan) : Result<Verdict>(refused_verdict());
+      return verdict.status().code() == Code::kInvalidInput ? refused_verdict() : verdict;
     };
   }
 
@@ -220,14 +220,6 @@ class WholeSearch {
     if (found.status().code() == Code::kInfeasible) return none;
     BRAID_TRY(found.status());
     return fastest_of(found->judged);
-  }
-
-  // Of a plan that cannot hand over.
-  static Verdict refused() {
-    Verdict verdict;
-    verdict.step_s = HUGE_VAL;
-    verdict.fits = false;
-    return verdict;
   }
 
   // The plan with its updates fused, where they can be.
