@@ -11,6 +11,8 @@
 #include "plan/plan_text.h"
 #include "plan/validate.h"
 #include "program/expand.h"
+#include "search/bench.h"
+#include "search/domain.h"
 #include "search/judge.h"
 #include "search/parts.h"
 
@@ -19,6 +21,9 @@ namespace {
 
 // A call or a residency goes back to what is proposed where a step is this share longer at most.
 constexpr double kMattersLittle = 0.001;
+constexpr int kBeyondRounds = 4;       // of changing a call's layout
+constexpr size_t kOfCall = 2;          // layouts of a call that a round takes
+constexpr double kHopefulCost = 1.03;  // of a step, by the evaluator: changes that are judged
 
 FurtherAxes axes_of(const Strategy& strategy) {
   return {strategy.cp > 1, own_expert_grid(strategy)};
@@ -42,11 +47,23 @@ DeviceMesh run_of(const CallPlan& entry) {
   return mesh;
 }
 
+// A plan that breaks a rule of the simulator stops no search.
+Judge without_refusals(Judge judge) {
+  return [judge = std::move(judge)](const ExecutionPlan& plan) {
+    Result<Verdict> verdict = judge(plan);
+    return verdict.status().code() == Code::kInvalidInput ? refused_verdict() : verdict;
+  };
+}
+
 class BeyondSearch {
  public:
   BeyondSearch(const PlanningProblem& problem, const CallPricer& pricer, const JudgedPlan& proposed,
                const BeyondOptions& options)
-      : problem_(problem), pricer_(pricer), options_(options) {
+      : problem_(problem),
+        pricer_(pricer),
+        options_(options),
+        judge_(without_refusals(options.judge)),
+        bench_(judge_, options.search.units.threads, options.search.margin) {
     out_.axes = options.space.axes;
     out_.proposed = proposed;
     out_.without_s = proposed.verdict.step_s;
@@ -89,22 +106,62 @@ class BeyondSearch {
     return space;
   }
 
+  // From the proposed plan on, as long as another layout of a call makes a step shorter.
   Status search() {
     auto space = make_plan_space(problem_, pricer_, space_options());
     if (space.status().code() == Code::kInfeasible) return ok_status();
     BRAID_TRY(space.status());
-    SearchOptions search = options_.search;
-    search.bound = search.evaluator_bounds_judge = search.hides_scoring = false;
-    const Judge judge = [this](const ExecutionPlan& plan) {
-      Result<Verdict> verdict = options_.judge(with_parts(plan));
-      return verdict.status().code() == Code::kInvalidInput ? refused_verdict() : verdict;
-    };
-    const auto found = search_plans(*space, search, judge);
-    if (found.status().code() == Code::kInfeasible) return ok_status();
-    BRAID_TRY(found.status());
-    for (const JudgedPlan& one : found->judged)
-      if (leaves(one.verdict, options_.search.margin)) note({with_parts(one.plan), one.verdict});
+    ExecutionPlan start = out_.proposed.plan;
+    for (CallPlan& entry : start.calls) entry.mesh = run_of(entry);
+    BRAID_ASSIGN(Choice at, include_plan(*space, start));
+    double at_s = out_.proposed.verdict.step_s;
+    for (int round = 0; round < kBeyondRounds; ++round) {
+      if (round > 0 && options_.search.late && options_.search.late(1)) break;
+      const std::vector<Choice> choices = neighbours(*space, at, round == 0);
+      std::vector<ExecutionPlan> plans;
+      for (const Choice& choice : choices) plans.push_back(with_parts(plan_of(*space, choice)));
+      BRAID_TRY(bench_.price(plans));
+      const double before_s = at_s;
+      for (size_t i = 0; i < plans.size(); ++i) {
+        const Verdict& verdict = bench_.verdict(plans[i]);
+        if (!bench_.accepts(verdict)) continue;
+        note({plans[i], verdict});
+        if (verdict.step_s < at_s) at = choices[i], at_s = verdict.step_s;
+      }
+      if (at_s == before_s) break;
+    }
     return ok_status();
+  }
+
+  // The best changes of a call's layout by the evaluator, with further axes alone or with any; the
+  // best in any case, others where they are hopeful.
+  std::vector<Choice> neighbours(const PlanSpace& space, const Choice& at, bool further) const {
+    const PlanDomain domain(space);
+    PlanState state = domain.state_with(at);
+    std::vector<std::pair<PlanCost, Choice>> all;
+    for (int c = 0; c < space.num_calls(); ++c) {
+      std::vector<std::pair<PlanCost, int>> of_call;
+      const CallSpace& call = space.calls[c];
+      for (int value = 0; value < domain.num_values(c); ++value)
+        if (value != at[c] &&
+            (!further || has_further_axes(call.strategies[call.options[value].strategy])))
+          of_call.emplace_back(domain.cost_with(state, c, value), value);
+      std::sort(of_call.begin(), of_call.end());
+      of_call.resize(std::min(of_call.size(), kOfCall));
+      for (const auto& [cost, value] : of_call) {
+        all.emplace_back(cost, at);
+        all.back().second[c] = value;
+      }
+    }
+    std::stable_sort(all.begin(), all.end(),
+                     [](const auto& a, const auto& b) { return a.first < b.first; });
+    const double most = kHopefulCost * static_cast<double>(state.cost.time_us);
+    std::vector<Choice> out;
+    for (const auto& [cost, choice] : all)
+      if (out.empty() || (std::ssize(out) < options_.search.judged && cost.excess_bytes == 0 &&
+                          static_cast<double>(cost.time_us) < most))
+        out.push_back(choice);
+    return out;
   }
 
   // An acceptable plan.
@@ -117,14 +174,13 @@ class BeyondSearch {
   }
 
   // None: it is refused, or not acceptable.
-  Result<std::optional<JudgedPlan>> judged(ExecutionPlan plan) const {
+  Result<std::optional<JudgedPlan>> judged(ExecutionPlan plan) {
     std::optional<JudgedPlan> none;
     if (!validate(plan, problem_).ok()) return none;
-    const Result<Verdict> verdict = options_.judge(plan);
-    if (verdict.status().code() == Code::kInvalidInput) return none;
-    BRAID_TRY(verdict.status());
-    if (!leaves(*verdict, options_.search.margin)) return none;
-    return std::optional(JudgedPlan{std::move(plan), *verdict});
+    BRAID_TRY(bench_.price({plan}));
+    const Verdict& verdict = bench_.verdict(plan);
+    if (!bench_.accepts(verdict)) return none;
+    return std::optional(JudgedPlan{std::move(plan), verdict});
   }
 
   // Its updates, where those of the proposed plan are.
@@ -166,6 +222,8 @@ class BeyondSearch {
   const PlanningProblem& problem_;
   const CallPricer& pricer_;
   const BeyondOptions& options_;
+  const Judge judge_;
+  PlanBench bench_;
   ExecutionPlan parts_;  // fusion and staleness of plans that are judged
   BeyondProposal out_;
 };

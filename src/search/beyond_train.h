@@ -14,7 +14,7 @@ namespace braid::inline search {
 
 struct BeyondOptions {
   SpaceOptions space;    // what plans may have; axes: those that are asked for
-  SearchOptions search;  // its `evaluator_bounds_judge`, `hides_scoring` and `bound` are not asked
+  SearchOptions search;  // of which margin, threads, `late` and `judged`, plans of a round, count
   Judge judge;           // knows fusion and staleness
 };
 
@@ -33,10 +33,10 @@ struct BeyondProposal {
 FurtherAxes further_axes(const ExecutionPlan& plan, const PlanningProblem& problem,
                          const std::function<bool(const CallPlan&)>& allowed = {});
 
-// Searches other layouts for the calls of the proposed plan, on the devices that each has there or
-// on all, with its fusions and staleness where those are legal; of what is found, calls and
-// residency that matter little are again as proposed. Errors: those of search_plans(), and those of
-// the judge that are not about one plan alone.
+// Changes the layouts of single calls of the proposed plan, on the devices that each has there or
+// on all, with its fusions and staleness where those are legal, as long as that makes a step
+// shorter; in the end calls and residency that matter little are again as proposed. Errors: those
+// of the judge that are not about one plan alone, and what the pricer refuses of the proposed plan.
 Result<BeyondProposal> propose_beyond_train(const PlanningProblem& problem,
                                             const CallPricer& pricer, const JudgedPlan& proposed,
                                             const BeyondOptions& options);

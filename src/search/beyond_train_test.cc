@@ -86,9 +86,7 @@ struct ProposedCase {
   BeyondProposal propose(const FurtherAxes& axes, const PlanConstraints& kept = {}) {
     BeyondOptions options;
     options.space = *keeping(kept, {.margin = 0.05, .allowed = {}, .axes = axes});
-    options.search.units.max_units = 2;
     options.search.margin = 0.05;
-    options.search.polish = false;
     options.judge = judge;
     return *propose_beyond_train(problem, pricer, proposed, options);
   }
