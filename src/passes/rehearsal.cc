@@ -216,12 +216,12 @@ Status Rehearsal::partition_longest(const Call& call) {
     const int64_t tokens = std::max<int64_t>(1, longest * share / kLengthsTried);
     store_.set_lens_of(call, std::vector<int64_t>(store_.size(), tokens));
     rows_.forget();
-    const int64_t found = most_tokens(largest(rows_.partition(id, 0)));
+    const int64_t found = most_tokens(largest(rows_.partition_whole(id, 0)));
     if (found > most) best = tokens, most = found;
   }
   BRAID_TRY(begin_samples());
   BRAID_TRY(put_responses(best));
-  const Partition& all = rows_.partition(id, 0);
+  const Partition all = rows_.partition_whole(id, 0);
   partition_ = {{largest(all)}, all.owned};
   // Stages of a pipeline hold several micro-batches at once.
   if (rows_.frame(id).where->strategy.pp == 1) keep_longest(&partition_.minibatches[0]);

@@ -1,5 +1,6 @@
 #include "program/call_parts.h"
 
+#include "base/contains.h"
 #include "base/status.h"
 #include "base/text.h"
 
@@ -15,7 +16,44 @@ Partition part_of_early(const Program& program, const Partition& whole, CallId c
   return {{}, std::vector<SampleRows>(whole.owned.size())};
 }
 
+// The numbers that rows have once those that are not marked were dropped.
+class Renumbering {
+ public:
+  explicit Renumbering(const std::vector<bool>& kept) {
+    int32_t next = 0;
+    for (const bool stays : kept) numbers_.push_back(stays ? next++ : -1);
+  }
+
+  bool drops() const { return contains(numbers_, -1); }
+  void renumber(SampleRows* rows) const {
+    for (int32_t& row : *rows) row = numbers_[row];
+    std::erase(*rows, -1);
+  }
+  void renumber(std::vector<SampleMove>* moves) const {
+    for (SampleMove& move : *moves) move.row = numbers_[move.row];
+    std::erase_if(*moves, [](const SampleMove& move) { return move.row < 0; });
+  }
+
+ private:
+  SampleRows numbers_;
+};
+
 }  // namespace
+
+StepParts retained(StepParts step, const std::vector<bool>& kept) {
+  const Renumbering left(kept);
+  for (HandOver& handed : step.handed) {
+    for (SampleRows* rows : {&handed.early, &handed.late}) left.renumber(rows);
+    for (SampleRows& rows : handed.finished) left.renumber(&rows);
+    for (SampleRows& rows : handed.left) left.renumber(&rows);
+    left.renumber(&handed.moves);
+  }
+  for (SampleRows& rows : step.scored) left.renumber(&rows);
+  for (auto& [part, shares] : step.given)
+    for (SampleRows& rows : shares) left.renumber(&rows);
+  step.permuted_anew |= left.drops() && !step.scored.empty();
+  return step;
+}
 
 std::vector<SampleRows> scored_in_parts(const Program& program, const PartitionedCall& update,
                                         int64_t samples) {
@@ -31,6 +69,8 @@ Partition partition_part(const Program& program, const PartitionedCall& call, Sa
     return part_of_early(program, whole == nullptr ? anew : *whole, call.call, part,
                          step.permuted_anew);
   }
+  if (const auto given = step.given.find({call.call, part}); given != step.given.end())
+    return partition_shares(given->second, call.samples, call.strategy, call.options);
   if (scores_beside(program, call.call))
     return partition_rows(call.samples, step.scored[static_cast<size_t>(part) - 1], call.strategy,
                           call.options);

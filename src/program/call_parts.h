@@ -4,6 +4,8 @@
 // Pure; thread-safe.
 #pragma once
 
+#include <map>
+#include <utility>
 #include <vector>
 
 #include "program/early_update.h"
@@ -18,7 +20,13 @@ struct StepParts {
   // were dropped since, so that the update's mini-batches are others.
   std::vector<SampleRows> scored;
   bool permuted_anew = false;
+  // Of calls that had begun when samples were dropped: the rows that each data-parallel rank was
+  // given, which stay where they are, [call, part][dp rank].
+  std::map<std::pair<CallId, SamplePart>, std::vector<SampleRows>> given = {};
 };
+
+// What is left of it where samples that are not marked were dropped: rows have new numbers.
+StepParts retained(StepParts step, const std::vector<bool>& kept);
 
 // What a call makes of its samples.
 struct PartitionedCall {

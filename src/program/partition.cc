@@ -244,10 +244,11 @@ std::vector<SampleRows> cut_rows(const SampleRows& rows,
   return part_rows(rows, samples, options, parting);
 }
 
-MiniBatch partition_minibatch(SampleRows rows, const std::vector<PartitionSample>& samples,
-                              const Strategy& strategy, const PartitionOptions& options) {
+// Of the rows that each rank has.
+MiniBatch cut_minibatch(SampleRows rows, const std::vector<SampleRows>& shares,
+                        const std::vector<PartitionSample>& samples, const Strategy& strategy,
+                        const PartitionOptions& options) {
   MiniBatch out;
-  const auto shares = partition_over_ranks(rows, samples, strategy, options);
   out.micro_batches = cut_shares(shares, samples, strategy, options);
   for (const std::vector<SampleRows>& batches : out.micro_batches) {
     out.tokens.emplace_back();
@@ -257,6 +258,12 @@ MiniBatch partition_minibatch(SampleRows rows, const std::vector<PartitionSample
   out.totals = totals_of(rows, samples);
   out.rows = std::move(rows);
   return out;
+}
+
+MiniBatch partition_minibatch(SampleRows rows, const std::vector<PartitionSample>& samples,
+                              const Strategy& strategy, const PartitionOptions& options) {
+  const auto shares = partition_over_ranks(rows, samples, strategy, options);
+  return cut_minibatch(std::move(rows), shares, samples, strategy, options);
 }
 
 // What each rank has of the mini-batches of an epoch, together.
@@ -422,6 +429,15 @@ Partition partition_samples(const std::vector<PartitionSample>& samples, const S
   }
   for (const auto& rows : owned) out.owned.emplace_back(rows.begin(), rows.end());
   return out;
+}
+
+Partition partition_shares(const std::vector<SampleRows>& shares,
+                           const std::vector<PartitionSample>& samples, const Strategy& strategy,
+                           const PartitionOptions& options) {
+  SampleRows all;
+  for (const SampleRows& rows : shares) all.insert(all.end(), rows.begin(), rows.end());
+  std::sort(all.begin(), all.end());
+  return {{cut_minibatch(std::move(all), shares, samples, strategy, options)}, shares};
 }
 
 std::vector<SampleRows> partition_requests(int64_t samples, const Strategy& strategy) {

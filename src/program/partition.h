@@ -101,6 +101,12 @@ bool passes_meet(const Strategy& strategy, bool trains);
 Partition partition_samples(const std::vector<PartitionSample>& samples, const Strategy& strategy,
                             const PartitionOptions& options);
 
+// The partition of a call that does not train whose ranks have these rows, [dp rank], already:
+// their micro-batches alone are cut.
+Partition partition_shares(const std::vector<SampleRows>& shares,
+                           const std::vector<PartitionSample>& samples, const Strategy& strategy,
+                           const PartitionOptions& options);
+
 // Step 1 alone: rows of every mini-batch, [epoch * minibatches + index], in the permutation's
 // order. There are never more mini-batches than kept samples.
 std::vector<SampleRows> partition_minibatches(const std::vector<PartitionSample>& samples,

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 
+#include "base/contains.h"
 #include "plan/make_problem.h"
 #include "program/layout.h"
 #include "program/partition_options.h"
@@ -68,22 +69,21 @@ void CallRows::forget() {
   parts_ = {};
 }
 
-// The first part is scored already.
-void CallRows::retain(const std::vector<bool>& kept) {
-  const std::vector<SampleRows> scored = std::move(parts_.scored);
-  const bool drops = std::find(kept.begin(), kept.end(), false) != kept.end();
-  const bool anew = !scored.empty() && (parts_.permuted_anew || drops);
+void CallRows::retain(const std::vector<bool>& kept, int64_t step, CallId end) {
+  if (contains(kept, false))
+    for (CallId call{0}; call.value < std::ssize(program_.graph.calls); ++call.value) {
+      const bool begun = call < end || of_hand_over(program_, call, SamplePart::kEarly);
+      const bool scores = program_.graph.calls[call.value].kind == CallKind::kInfer;
+      if (begun && scores && in_parts(call)) note_given(call, step);
+    }
+  StepParts left = retained(std::move(parts_), kept);
   forget();
-  if (!anew) return;
-  parts_.permuted_anew = true;
-  parts_.scored.resize(scored.size());
-  int32_t row = 0;
-  for (size_t old = 0; old < kept.size(); ++old) {
-    if (!kept[old]) continue;
-    const bool first =
-        std::binary_search(scored.front().begin(), scored.front().end(), static_cast<int32_t>(old));
-    (first ? parts_.scored.front() : parts_.scored.back()).push_back(row++);
-  }
+  parts_ = std::move(left);
+}
+
+void CallRows::note_given(CallId call, int64_t step) {
+  for (const SamplePart part : parts_of_call(program_, call))
+    parts_.given.try_emplace({call, part}, partition(call, step, part).owned);
 }
 
 // What was finished before is what it was.
@@ -167,6 +167,10 @@ Partition CallRows::partition_anew(CallId call, int64_t step, int64_t micro_toke
   if (part != SamplePart::kAll)
     return partition_part(program_, {call, samples, strategy, options}, part, parts_);
   return partition_samples(samples, strategy, options);
+}
+
+Partition CallRows::partition_whole(CallId call, int64_t step) const {
+  return partition_anew(call, step, 0, SamplePart::kAll);
 }
 
 std::optional<int64_t> CallRows::cut_smaller(CallId call, int64_t step, size_t minibatch,

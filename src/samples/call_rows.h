@@ -31,9 +31,11 @@ class CallRows : public RowsByRank {
   size_t samples() const override { return store_.size(); }
   // The samples have changed: another step.
   void forget();
-  // Those that are not marked were dropped. Where samples were scored in parts since, an update
-  // that begins early waits for all: which ones its mini-batches have is another permutation.
-  void retain(const std::vector<bool>& kept);
+  // Before those that are not marked are dropped from the store, in step `step`, when all calls
+  // before `end` have begun: what ranks were given of a call that runs in parts stays with them,
+  // since the responses are there. Where samples were scored in parts since, an update that begins
+  // early waits for all: which ones its mini-batches have is another permutation.
+  void retain(const std::vector<bool>& kept, int64_t step, CallId end);
   // New tokens that each sample is predicted to get: what a generation expects, and what its
   // replicas are given where the program says so, until the samples change. The same on all ranks.
   void predict(std::vector<int64_t> tokens) { predicted_ = std::move(tokens); }
@@ -49,6 +51,8 @@ class CallRows : public RowsByRank {
   // all samples are what its ranks own alone, but of an update. REQUIRES: lengths of the part are
   // known.
   const Partition& partition(CallId call, int64_t step, SamplePart part = SamplePart::kAll);
+  // Of a call that runs in parts, too, what all samples at once would be, with mini-batches.
+  Partition partition_whole(CallId call, int64_t step) const;
   // The same with the lengths that the samples of this rank have in another store, whose rows have
   // the numbers of these.
   Partition partition_of(const SampleStore& read, CallId call, int64_t step, int64_t rank,
@@ -109,6 +113,8 @@ class CallRows : public RowsByRank {
   }
   // All rows of computed_by_rank(), [rank].
   std::vector<SampleRows> computed(CallId call, int64_t step);
+  // Keeps what the ranks were given of a call as it is.
+  void note_given(CallId call, int64_t step);
   // Chooses, where an update begins early, the rows that are scored in each part.
   void choose_parts(int64_t step);
   bool in_parts(CallId call) const {

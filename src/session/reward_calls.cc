@@ -142,18 +142,18 @@ Result<RewardFailures> RewardCalls::tell(const Exchange& shared, const FoundScor
 // Samples that have no reward leave the step.
 Status RewardCalls::keep(const Call& call, const std::vector<bool>& kept) {
   SampleStore& store = step_.store;
+  const int32_t end = shared_before(step_.program.graph)[step_.id_of(call).value];
   if (step_.ranks() > 1) {
     // Before rows get other numbers: what calls before have made of them.
-    const int32_t end = shared_before(step_.program.graph)[step_.id_of(call).value];
     for (int32_t before = 0; before < end; ++before)
       account_.note_written(
           CallId{before}, step_.position.step,
           scores_beside(step_.program, CallId{before}) ? SamplePart::kEarly : SamplePart::kAll);
     step_.exchange.holdings().retain(kept);
   }
+  step_.rows.retain(kept, step_.position.step, CallId{end});
   store.retain(kept);
   for (auto& [other, pending] : found_) retain(kept, &pending);
-  step_.rows.retain(kept);
   step_.talk.note_alike(store.size() == 0);
   if (store.size() == 0)
     return {Code::kStopped,

@@ -37,17 +37,20 @@ std::vector<LayoutCase> early_cases() {
 
 class JobEarlyUpdate : public JobRun {
  protected:
+  // `how`: more of the plan's fusion.
   static std::vector<std::string> command_of(const LayoutCase& of, int64_t first,
-                                             const std::vector<std::string>& more = {}) {
+                                             const std::vector<std::string>& more = {},
+                                             const std::string& how = "") {
     LayoutCase with = of;
     with.name = cat("early-", of.name, "-", first);
-    if (first > 0) with.calls += cat("fusion: {train_beside_scoring: ", first, "}\n");
+    if (first > 0) with.calls += cat("fusion: {train_beside_scoring: ", first, how, "}\n");
     std::vector<std::string> options = {"plan.file=" + write_plan(with), "optim.actor.name=adamw",
                                         "optim.actor.lr=1e-3",           "train.minibatches=4",
                                         "checkpoint.every_steps=2",      "checkpoint.keep_last=9",
                                         "checkpoint.resume=auto",        "train.total_steps=4"};
     if (of.algorithm != "dpo")
       options.insert(options.end(), {"rollout.record=true", "rollout.max_response_length=16"});
+    options.insert(options.end(), of.more.begin(), of.more.end());
     options.insert(options.end(), more.begin(), more.end());
     return job_command(with.name, of.algorithm, options);
   }
@@ -76,6 +79,33 @@ TEST_F(JobEarlyUpdate, ChangesNoBit) {
       expect_same_metrics(whole, early);
     }
   }
+}
+
+// Rewards that fail leave out samples of every part. Those that are left are scored where their
+// responses are, which came there before; and where memory is limited the step is rehearsed.
+TEST_F(JobEarlyUpdate, WhatIsLeftIsScoredWhereItIs) {
+  ASSERT_TRUE(make_folder(path("")).ok());
+  const LayoutCase of = {
+      "drops",
+      "grpo",
+      "1x4",
+      "  generate: {mesh: \"3\"}\n"
+      "  old_logprob: {mesh: \"0\"}\n"
+      "  ref_logprob: {mesh: \"1,2\", dp: 2}\n"
+      "  update_actor: {mesh: \"0\"}\n",
+      false,
+      {cat("reward=[", reward_file(path("early-drops.py"), "len(solution_str) % 4 == 0"),
+           ", on_error: drop}]"),
+       "train.memory_limit_gib=1"}};
+  finish(command_of(of, 0));
+  same_kernels("early-drops-0", "early-drops-1");
+  finish(command_of(of, 1));
+  if (HasFatalFailure()) return;
+  EXPECT_EQ(hashes(path("early-drops-0/export")), hashes(path("early-drops-1/export")));
+  expect_same_metrics("early-drops-0", "early-drops-1");
+  double dropped = 0;
+  for (const Json& row : metrics("early-drops-1")) dropped += row["reward/left_out"].get<double>();
+  EXPECT_GT(dropped, 0);
 }
 
 }  // namespace

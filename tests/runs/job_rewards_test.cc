@@ -180,20 +180,6 @@ TEST_F(JobRewards, RewardModelsScoreInLayoutsOfTheirOwnAsInOneProcess) {
   EXPECT_EQ(steps, 2);
 }
 
-// A function that scores sample by sample, asked about by each rank that has generated some.
-std::string reward_file(const std::string& path, const std::string& fails) {
-  EXPECT_TRUE(write_file_atomic(path, cat("import os\n"
-                                          "def compute_score(data_source, solution_str, "
-                                          "ground_truth, extra_info):\n    if ",
-                                          fails,
-                                          ": raise ValueError('no answer')\n"
-                                          "    return {'score': len(solution_str) / 3, 'odd': "
-                                          "len(solution_str) % 2}\n"))
-                  .ok());
-  return cat("{type: python, name: length, path: ", path,
-             ", function: compute_score, signature: verl");
-}
-
 // Groups of three over ranks that generate four samples each: what is dropped, the metrics of each
 // reward and what samples.jsonl shows are those of one process, whether one rank is asked or all.
 TEST_F(JobRewards, RanksAskAboutTheGroupsThatTheyGenerated) {

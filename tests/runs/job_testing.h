@@ -45,6 +45,20 @@ inline std::string everywhere(const std::string& algorithm, const std::string& g
   return out;
 }
 
+// A function that scores sample by sample, asked about by each rank that has generated some.
+inline std::string reward_file(const std::string& path, const std::string& fails) {
+  EXPECT_TRUE(write_file_atomic(path, cat("import os\n"
+                                          "def compute_score(data_source, solution_str, "
+                                          "ground_truth, extra_info):\n    if ",
+                                          fails,
+                                          ": raise ValueError('no answer')\n"
+                                          "    return {'score': len(solution_str) / 3, 'odd': "
+                                          "len(solution_str) % 2}\n"))
+                  .ok());
+  return cat("{type: python, name: length, path: ", path,
+             ", function: compute_score, signature: verl");
+}
+
 // Processes whose parent is `pid`.
 inline std::vector<pid_t> children_of(pid_t pid) {
   std::vector<pid_t> out;
