@@ -25,5 +25,23 @@ RANK_TEST(EarlyUpdate, EveryOpIsWhereItIsPredicted, 4) {
   EXPECT_LT(difference.largest, 0.1) << emulation_text(out);
 }
 
+// Behind a generation that is handed over, too.
+RANK_TEST(EarlyUpdate, EveryOpBehindAHandOverIsWhereItIsPredicted, 4) {
+  PlanningProblem problem = scored_beside(32, 4);
+  problem.workload.response.kind = LengthDistribution::Kind::kLognormal;
+  problem.workload.response.sigma = 1;
+  problem.workload.response.longest = 2048;
+  ExecutionPlan plan = in_halves(problem, {"update_actor"}, 1);
+  plan.fusion.migrate_below_samples = 24;
+  for (CallPlan& call : plan.calls)
+    if (call.call != "generate") call.strategy.micro_tokens = 8192;
+  const Emulation out = emulated(world, plan, problem, {.time_scale = 0.2});
+  EXPECT_THAT(out.misplaced, testing::IsEmpty());
+  if (world.global_rank() != 0) return;
+  const TraceDifference difference = compare_ops(out.predicted, out.emulated);
+  EXPECT_EQ(difference.unpaired, 0);
+  EXPECT_LT(difference.largest, 0.1) << emulation_text(out);
+}
+
 }  // namespace
 }  // namespace braid::inline emulate

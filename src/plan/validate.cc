@@ -465,9 +465,7 @@ Status check_train_beside_scoring(const ExecutionPlan& plan, const PlanningProbl
     if (call.kind == CallKind::kSelect)
       return refused("groups that are drawn again are learnt from when all are there");
   const std::pair<const char*, bool> others[] = {
-      {"fusion.train_schedules", plan.fusion.train_schedules},
-      {"fusion.migrate_below_samples", plan.fusion.migrate_below_samples != 0},
-      {"staleness", plan.staleness > 0}};
+      {"fusion.train_schedules", plan.fusion.train_schedules}, {"staleness", plan.staleness > 0}};
   for (const auto& [key, on] : others)
     if (on) return refused(cat("is not available with ", key));
   return ok_status();

@@ -1,5 +1,8 @@
 #include "program/call_parts.h"
 
+#include <algorithm>
+#include <iterator>
+
 #include "base/contains.h"
 #include "base/status.h"
 #include "base/text.h"
@@ -14,6 +17,27 @@ Partition part_of_early(const Program& program, const Partition& whole, CallId c
   if (!permuted_anew) return part_of_update(whole, program.early_update, part);
   if (part == parts_of_call(program, call).back()) return whole;
   return {{}, std::vector<SampleRows>(whole.owned.size())};
+}
+
+// Of a scorer whose generation was handed over: of what is left then, where an update begins early
+// the rows of one of its parts.
+Partition part_of_handed(const Program& program, const PartitionedCall& call, SamplePart part,
+                         const StepParts& step) {
+  const bool known = static_cast<size_t>(part) <= step.handed.size() ||
+                     std::ssize(step.handed) == program.scoring.hand_overs();
+  BRAID_CHECK(known, cat("part ", static_cast<int>(part), " of ",
+                         program.graph.calls[call.call.value].name, " is known after hand-over ",
+                         static_cast<int>(part), ", and there were ", step.handed.size()));
+  const CallPlacement& generate = program.calls[program.scoring.generate.value];
+  const FreeRanks free = free_ranks(program.calls[call.call.value], generate, step.handed);
+  if (!scores_beside(program, call.call) || of_hand_over(program, call.call, part))
+    return partition_scored(call.samples, call.strategy, call.options, free, step.handed, part);
+  const SampleRows left = scored_last(free, step.handed);
+  const SampleRows& wanted = step.scored[hand_over_of(part) - step.handed.size()];
+  SampleRows rows;
+  std::set_intersection(left.begin(), left.end(), wanted.begin(), wanted.end(),
+                        std::back_inserter(rows));
+  return partition_rows(call.samples, rows, call.strategy, call.options);
 }
 
 // The numbers that rows have once those that are not marked were dropped.
@@ -71,17 +95,9 @@ Partition partition_part(const Program& program, const PartitionedCall& call, Sa
   }
   if (const auto given = step.given.find({call.call, part}); given != step.given.end())
     return partition_shares(given->second, call.samples, call.strategy, call.options);
-  if (scores_beside(program, call.call))
-    return partition_rows(call.samples, step.scored[static_cast<size_t>(part) - 1], call.strategy,
-                          call.options);
-  const bool known = static_cast<size_t>(part) <= step.handed.size() ||
-                     std::ssize(step.handed) == program.scoring.hand_overs();
-  BRAID_CHECK(known, cat("part ", static_cast<int>(part), " of ",
-                         program.graph.calls[call.call.value].name, " is known after hand-over ",
-                         static_cast<int>(part), ", and there were ", step.handed.size()));
-  const CallPlacement& generate = program.calls[program.scoring.generate.value];
-  const FreeRanks free = free_ranks(program.calls[call.call.value], generate, step.handed);
-  return partition_scored(call.samples, call.strategy, call.options, free, step.handed, part);
+  if (hand_overs_of(program, call.call) > 0) return part_of_handed(program, call, part, step);
+  return partition_rows(call.samples, step.scored[static_cast<size_t>(part) - 1], call.strategy,
+                        call.options);
 }
 
 }  // namespace braid::inline program

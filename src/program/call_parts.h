@@ -1,5 +1,6 @@
 // Which samples the parts of a call have (SamplePart), where it runs in parts: its generation is
-// handed over (program/hand_over.h), or an update begins early (program/early_update.h). Every
+// handed over (program/hand_over.h), an update begins early (program/early_update.h), or both: then
+// what had finished at a hand-over is scored at once, in no order of the update's. Every
 // rank, the simulator and the emulation call these with equal arguments and get equal results.
 // Pure; thread-safe.
 #pragma once

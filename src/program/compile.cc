@@ -130,7 +130,8 @@ class PlanCompiler {
     const CallId id = together.front();
     if (program_.scoring.is_on() && id == program_.scoring.generate) return run_handed_over(id);
     const std::vector<SamplePart> parts = parts_of_call(program_, id);
-    if (scores_beside(program_, id)) return run(together, parts.front());
+    if (scores_beside(program_, id))
+      return run(together, parts_scored_for(program_, id, SamplePart::kEarly).back());
     if (!begins_early(program_, id)) return run(together, parts.back());
     for (const SamplePart part : parts) run(together, part);
   }
@@ -144,7 +145,7 @@ class PlanCompiler {
     const std::vector<CallId>& scorers = program_.early_update.scorers;
     for (const SamplePart part : parts_of_call(program_, update)) {
       if (part == SamplePart::kEarly) continue;
-      for (const CallId id : scorers) run({id}, part);
+      for (const CallId id : scorers) run({id}, parts_scored_for(program_, id, part).back());
       for (const CallId id : scorers)
         exchange(exchanged_after(program_.graph, shared_, id, update), id, id, update, part);
     }

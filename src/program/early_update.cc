@@ -108,6 +108,21 @@ Result<EarlyUpdate> early_update(const Program& program, int64_t minibatches, in
           reasons.empty() ? "" : ": ", reasons, "; set it to 0"));
 }
 
+std::vector<SamplePart> parts_scored_for(const Program& program, CallId scorer, SamplePart part) {
+  const int64_t last = hand_overs_of(program, scorer) + static_cast<int64_t>(part);
+  std::vector<SamplePart> out;
+  for (int64_t each = part == SamplePart::kEarly ? 1 : last; each <= last; ++each)
+    out.push_back(static_cast<SamplePart>(each));
+  return out;
+}
+
+std::vector<SamplePart> parts_given(const Program& program, const Exchange& exchange) {
+  if (exchange.part != SamplePart::kAll && begins_early(program, exchange.consumer) &&
+      scores_beside(program, exchange.producer))
+    return parts_scored_for(program, exchange.producer, exchange.part);
+  return {exchange.part};
+}
+
 SamplePart exchanged_part(const Program& program, CallId producer, CallId reader, SamplePart part) {
   if (begins_early(program, reader) && scores_beside(program, producer)) return part;
   const bool finished = producer == program.scoring.generate && of_hand_over(program, reader, part);

@@ -33,6 +33,13 @@ inline bool begins_early(const Program& program, CallId call) {
 }
 bool scores_beside(const Program& program, CallId call);
 
+// The parts of a scorer that an update waits for before a part of its own, and not before those in
+// front of it. Of the first: with all that the scorer has made of a generation that was handed
+// over.
+std::vector<SamplePart> parts_scored_for(const Program& program, CallId scorer, SamplePart part);
+// Of what one call writes and another reads: the parts of the producer whose results an exchange
+// brings, and none before it.
+std::vector<SamplePart> parts_given(const Program& program, const Exchange& exchange);
 // Of what one call writes and another reads: the part whose exchange a part of the reader needs.
 SamplePart exchanged_part(const Program& program, CallId producer, CallId reader, SamplePart part);
 

@@ -4,6 +4,7 @@
 #include <gmock/gmock.h>
 
 #include "base/text.h"
+#include "program/call_parts.h"
 #include "program/early_update_testing.h"
 
 namespace braid::inline program {
@@ -115,6 +116,90 @@ TEST(EarlyUpdate, FaultyListsAreRefused) {
   other = whole;
   other.early_update.scorers.clear();
   EXPECT_THAT(verify(other).message(), testing::Not(IsEmpty()));
+}
+
+// The scorers are on the devices of a generation that is handed over at these numbers.
+ExecutionPlan handed_plan(const PlanningProblem& problem) {
+  ExecutionPlan plan = in_halves(problem, {"update_actor"}, 1);
+  plan.fusion.migrate_below_samples = 12;
+  plan.fusion.migrate_again_below = {5};
+  return plan;
+}
+
+CallId call_of(const Program& program, const std::string& name) {
+  for (int32_t i = 0; i < std::ssize(program.graph.calls); ++i)
+    if (program.graph.calls[i].name == name) return CallId{i};
+  ADD_FAILURE() << "no " << name;
+  return CallId{-1};
+}
+
+// What has finished is scored first, the rest in the order of the update.
+TEST(EarlyUpdate, BeginsBehindAGenerationThatIsHandedOver) {
+  const PlanningProblem problem = early_problem("grpo");
+  const auto compiled = compile(handed_plan(problem), problem);
+  ASSERT_TRUE(compiled.ok()) << compiled.status().message();
+  std::vector<std::string> begun;
+  for (const std::string& at : parts_in_order(*compiled, 3))
+    if (!at.starts_with("exchange") && !at.starts_with("old_logprob")) begun.push_back(at);
+  EXPECT_THAT(begun,
+              ElementsAre("share fetch", "generate early", "generate late", "ref_logprob early",
+                          "generate part 3", "ref_logprob late", "share generate",
+                          "ref_logprob part 3", "share reward", "share advantages",
+                          "ref_logprob part 4", "ref_logprob part 5", "ref_logprob part 6"));
+  EXPECT_THAT(program_text(*compiled), HasSubstr("part 6 of 6"));
+  EXPECT_THAT(program_text(*compiled), HasSubstr("until few_left, late samples"));
+  // The first scores that go to the update are all that there are by then.
+  Program other = *compiled;
+  const CallId scorer = call_of(other, "ref_logprob");
+  auto& list = other.ranks[3].instructions;
+  const auto scored = std::find_if(list.begin(), list.end(), [&](const Instruction& i) {
+    return i.call == scorer && i.part == static_cast<SamplePart>(3);
+  });
+  const auto sent = std::find_if(list.begin(), list.end(), [&](const Instruction& i) {
+    return i.kind == OpKind::kExchange && other.exchanges[i.detail].producer == scorer;
+  });
+  ASSERT_LT(scored, sent);
+  EXPECT_GT(std::erase(sent->after, InstructionId{static_cast<int32_t>(scored - list.begin())}),
+            0u);
+  EXPECT_THAT(verify(other).message(), HasSubstr("which makes what it moves"));
+}
+
+// Whatever had finished when: every sample is scored once, before the part of the update that
+// learns from it.
+TEST(EarlyUpdate, PartsBehindHandOversAreAWhole) {
+  const PlanningProblem problem = early_problem("grpo");
+  const auto compiled = compile(handed_plan(problem), problem);
+  ASSERT_TRUE(compiled.ok()) << compiled.status().message();
+  const Program& program = *compiled;
+  const CallId update = program.early_update.update, scorer = call_of(program, "ref_logprob");
+  const CallPlacement& generate = program.calls[program.scoring.generate.value];
+  std::vector<PartitionSample> samples;
+  std::vector<SampleProgress> progress, later;
+  for (int32_t i = 0; i < 32; ++i) {
+    const int64_t length = 1 + (i * 11) % 32;
+    samples.push_back({SampleId{i}, GroupId{i / 2}, 5, length});
+    progress.push_back({5, length, length < 20, 0});
+    later.push_back({5, length, length < 28, 0});
+  }
+  StepParts step;
+  step.handed.push_back(hand_over(progress, partition_requests(32, generate.strategy), {}));
+  step.handed.push_back(
+      hand_over(later, step.handed[0].left, {}, std::vector<bool>(step.handed[0].goes_on)));
+  const PartitionOptions learns{.trains = true, .seed = 3, .minibatches = 4}, scores;
+  const PartitionedCall learning{update, samples, program.calls[update.value].strategy, learns};
+  const PartitionedCall scoring{scorer, samples, program.calls[scorer.value].strategy, scores};
+  step.scored = scored_in_parts(program, learning, 32);
+  std::vector<int> times(32, 0);
+  for (const SamplePart part : parts_of_call(program, update)) {
+    for (const SamplePart each : parts_scored_for(program, scorer, part))
+      for (const SampleRows& owned : partition_part(program, scoring, each, step).owned)
+        for (const int32_t row : owned) ++times[row];
+    for (const SampleRows& owned : partition_part(program, learning, part, step).owned)
+      for (const int32_t row : owned) EXPECT_EQ(times[row], 1) << row;
+    for (const HandOver& handed : step.handed)
+      for (const int32_t row : handed.early) EXPECT_EQ(times[row], 1) << row;
+  }
+  EXPECT_THAT(times, testing::Each(1));
 }
 
 TEST(EarlyUpdate, PlansThatCannotAreRefused) {

@@ -1,6 +1,7 @@
 #include "program/exchange_walk.h"
 
 #include "base/text.h"
+#include "program/early_update.h"
 
 namespace braid::inline program {
 
@@ -64,14 +65,19 @@ ExchangeWalk::Moves ExchangeWalk::make(int32_t entry, int64_t step) {
 
 ExchangeWalk::Moves ExchangeWalk::listed(int32_t entry, int64_t step) {
   const Exchange& exchange = program_.exchanges[entry];
-  note_written(exchange.producer, step, exchange.part);
+  note_given(exchange, step);
   FieldHoldings holdings = holdings_;
   return moves_in(exchange, step, &holdings);
 }
 
+void ExchangeWalk::note_given(const Exchange& exchange, int64_t step) {
+  for (const SamplePart part : parts_given(program_, exchange))
+    note_written(exchange.producer, step, part);
+}
+
 ExchangeWalk::Moves ExchangeWalk::moves_in(const Exchange& exchange, int64_t step,
                                            FieldHoldings* holdings) {
-  note_written(exchange.producer, step, exchange.part);
+  note_given(exchange, step);
   const auto needed = rows_.read_by_rank(exchange.consumer, step, exchange.part);
   Moves out;
   out.fields = numbers_(fields_of(program_.graph, exchange));

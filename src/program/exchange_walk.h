@@ -51,6 +51,8 @@ class ExchangeWalk {
   Moves listed(int32_t entry, int64_t step);
 
  private:
+  // What the producer of an exchange has written by then.
+  void note_given(const Exchange& exchange, int64_t step);
   Moves moves_in(const Exchange& exchange, int64_t step, FieldHoldings* holdings);
 
   const Program& program_;

@@ -214,11 +214,15 @@ Partition partition_scored(const std::vector<PartitionSample>& samples, const St
   if (const size_t at = hand_over_of(part); at < handed.size())
     return partition_on(samples, any_of(free[at]) ? handed[at].early : SampleRows{}, strategy,
                         options, free[at]);
-  SampleRows later = handed.back().late;
+  return partition_rows(samples, scored_last(free, handed), strategy, options);
+}
+
+SampleRows scored_last(const FreeRanks& free, const std::vector<HandOver>& handed) {
+  SampleRows out = handed.back().late;
   for (size_t at = 0; at < handed.size(); ++at)
-    if (!any_of(free[at]))
-      later.insert(later.end(), handed[at].early.begin(), handed[at].early.end());
-  return partition_rows(samples, later, strategy, options);
+    if (!any_of(free[at])) out.insert(out.end(), handed[at].early.begin(), handed[at].early.end());
+  std::sort(out.begin(), out.end());
+  return out;
 }
 
 Partition partition_rows(const std::vector<PartitionSample>& samples, const SampleRows& rows,

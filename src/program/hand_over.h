@@ -99,6 +99,8 @@ FreeRanks free_ranks(const CallPlacement& scorer, const CallPlacement& generate,
 Partition partition_scored(const std::vector<PartitionSample>& samples, const Strategy& strategy,
                            const PartitionOptions& options, const FreeRanks& free,
                            const std::vector<HandOver>& handed, SamplePart part);
+// The rows of the last part, ascending.
+SampleRows scored_last(const FreeRanks& free, const std::vector<HandOver>& handed);
 // What a scorer does with some rows on all of its ranks.
 Partition partition_rows(const std::vector<PartitionSample>& samples, const SampleRows& rows,
                          const Strategy& strategy, const PartitionOptions& options);

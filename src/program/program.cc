@@ -64,11 +64,12 @@ void write_parts(const Message& message, std::ostream& out) {
   }
 }
 
-// "early samples", or "part 3 of 4" of what an early update learns from.
-std::string part_text(const Program& program, SamplePart part) {
-  const EarlyUpdate& early = program.early_update;
-  return early.is_on() ? cat("part ", static_cast<int>(part), " of ", early.parts)
-                       : cat(part_name(part), " samples");
+// "early samples", or "part 3 of 4" of a call in as many, where an update begins early.
+std::string part_text(const Program& program, CallId call, SamplePart part) {
+  const bool numbered = begins_early(program, call) || scores_beside(program, call);
+  return numbered
+             ? cat("part ", static_cast<int>(part), " of ", parts_of_call(program, call).size())
+             : cat(part_name(part), " samples");
 }
 
 void write_exchange(const Program& program, const Exchange& exchange, std::ostream& out) {
@@ -76,7 +77,8 @@ void write_exchange(const Program& program, const Exchange& exchange, std::ostre
     out << " for " << program.graph.calls[exchange.consumer.value].name << ":";
   for (const std::string& field : exchange.fields) out << " " << field;
   if (exchange.shared()) return;
-  if (exchange.part != SamplePart::kAll) out << " of " << part_text(program, exchange.part);
+  if (exchange.part != SamplePart::kAll)
+    out << " of " << part_text(program, exchange.consumer, exchange.part);
   out << " of " << program.graph.calls[exchange.producer.value].name << " among ranks";
   for (const DeviceId member : exchange.members) out << " " << member;
 }
@@ -144,7 +146,8 @@ void write_instruction(const Program& program, const Instruction& instruction, D
   if (names_call && call.steps_ahead > 0) out << " of step + " << call.steps_ahead;
   if (instruction.exit != ExitCondition::kNone)
     out << " until " << exit_condition_name(instruction.exit);
-  if (instruction.part != SamplePart::kAll) out << ", " << part_text(program, instruction.part);
+  if (instruction.part != SamplePart::kAll)
+    out << ", " << part_text(program, instruction.call, instruction.part);
   if (instruction.kind == OpKind::kTally && !counts_together(instruction.part))
     out << " by messages of those that went on";
   write_detail(program, instruction, rank, out);
@@ -164,21 +167,26 @@ PlaceInPair place_in_pair(const Program& program, CallId call) {
 }
 
 std::vector<SamplePart> parts_of_call(const Program& program, CallId call) {
-  const FusedScoring& fused = program.scoring;
-  const EarlyUpdate& early = program.early_update;
-  const bool handed = fused.is_on() && (fused.generate == call || contains(fused.scorers, call));
-  int64_t parts = handed ? fused.hand_overs() + 1 : 0;
-  if (begins_early(program, call) || scores_beside(program, call)) parts = early.parts;
+  int64_t parts = hand_overs_of(program, call);
+  if (begins_early(program, call) || scores_beside(program, call)) {
+    parts += program.early_update.parts;
+  } else if (parts > 0) {
+    ++parts;
+  }
   if (parts == 0) return {SamplePart::kAll};
   std::vector<SamplePart> out;
   for (int64_t part = 1; part <= parts; ++part) out.push_back(static_cast<SamplePart>(part));
   return out;
 }
 
-bool of_hand_over(const Program& program, CallId call, SamplePart part) {
+int64_t hand_overs_of(const Program& program, CallId call) {
   const FusedScoring& fused = program.scoring;
   const bool handed = fused.is_on() && (fused.generate == call || contains(fused.scorers, call));
-  return handed && part != SamplePart::kAll && static_cast<int64_t>(part) <= fused.hand_overs();
+  return handed ? fused.hand_overs() : 0;
+}
+
+bool of_hand_over(const Program& program, CallId call, SamplePart part) {
+  return part != SamplePart::kAll && static_cast<int64_t>(part) <= hand_overs_of(program, call);
 }
 
 std::string part_name(SamplePart part) {

@@ -42,7 +42,9 @@ const char* exit_condition_name(ExitCondition condition);
 // Which samples of a step an instruction works on. Where a generation is handed over
 // (program/hand_over.h): those that had finished by then, those that had when it was handed over
 // again, and so on, or the others. Where an update begins early (program/early_update.h): those of
-// its first mini-batches, of the next ones, and so on. The numbers behind kLate are further parts.
+// its first mini-batches, of the next ones, and so on. Where both are, a scorer has the parts of
+// hand-overs first, and then of all others those of the update's. The numbers behind kLate are
+// further parts.
 enum class SamplePart : int8_t { kAll, kEarly, kLate };
 std::string part_name(SamplePart part);
 
@@ -216,6 +218,8 @@ std::vector<SamplePart> parts_of_call(const Program& program, CallId call);
 inline bool runs_in_parts(const Program& program, CallId call) {
   return parts_of_call(program, call).size() > 1;
 }
+// How many of the parts of a call are of hand-overs: its first ones.
+int64_t hand_overs_of(const Program& program, CallId call);
 // Whether a part of a call is of one hand-over: a generation ends it there, a scorer has what had
 // finished by then. The number of the part is that of the hand-over.
 bool of_hand_over(const Program& program, CallId call, SamplePart part);

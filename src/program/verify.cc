@@ -100,8 +100,8 @@ std::set<PartOfCall> expected_calls(const Program& program, size_t rank) {
 // How often a generation has been handed over where a part of a call stands.
 int64_t handed_before(const Program& program, const Instruction& i) {
   const auto part = static_cast<int64_t>(i.part);
-  return i.call == program.scoring.generate || !of_hand_over(program, i.call, i.part) ? part - 1
-                                                                                      : part;
+  if (i.call == program.scoring.generate) return part - 1;
+  return of_hand_over(program, i.call, i.part) ? part : program.scoring.hand_overs();
 }
 
 // A generation is handed over on every rank as often as the plan says, between its parts, and what

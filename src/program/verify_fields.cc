@@ -134,8 +134,9 @@ class FieldWalk {
     const CallId from = exchange.producer;
     const bool handed =
         of_hand_over(program_, from, exchange.part) && from == program_.scoring.generate;
-    const bool made = handed ? static_cast<int64_t>(exchange.part) <= handed_
-                             : ended_.count({from.value, exchange.part}) > 0;
+    const bool made = handed
+                          ? static_cast<int64_t>(exchange.part) <= handed_
+                          : ended_.count({from.value, parts_given(program_, exchange).back()}) > 0;
     // An earlier step has made it.
     if (!exchange.shared() && of_other_steps(program_.graph, from, exchange.consumer))
       return ok_status();

@@ -4,6 +4,7 @@
 #include <map>
 
 #include "base/text.h"
+#include "program/early_update.h"
 #include "program/exchange.h"
 #include "program/local_parts.h"
 #include "program/placement.h"
@@ -113,7 +114,8 @@ class WaitWalk {
     const bool part = exchange.part != SamplePart::kAll;
     if (part && from == program_.scoring.generate)
       return needs(i, handed_, "which says what has finished");
-    if (const auto end = part_ends_.find({from.value, exchange.part}); end != part_ends_.end())
+    const SamplePart given = parts_given(program_, exchange).back();
+    if (const auto end = part_ends_.find({from.value, given}); end != part_ends_.end())
       BRAID_TRY(needs(i, end->second, "which makes what it moves"));
     if (exchange.shared() && ends_[from.value] < 0 && runs_here(from))
       return invalid_input(cat("shares what ", call(from).name, " finds before that"));

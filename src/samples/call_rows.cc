@@ -107,7 +107,8 @@ void CallRows::choose_parts(int64_t step) {
 }
 
 const Partition& CallRows::partition(CallId call, int64_t step, SamplePart part) {
-  if (scores_beside(program_, call) && parts_.scored.empty()) choose_parts(step);
+  const bool of_update = scores_beside(program_, call) && !of_hand_over(program_, call, part);
+  if (of_update && in_parts(call) && parts_.scored.empty()) choose_parts(step);
   const auto known = partitions_.find({call.value, part});
   if (known != partitions_.end()) return known->second;
   if (part == SamplePart::kAll && in_parts(call)) {

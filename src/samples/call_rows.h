@@ -117,9 +117,10 @@ class CallRows : public RowsByRank {
   void note_given(CallId call, int64_t step);
   // Chooses, where an update begins early, the rows that are scored in each part.
   void choose_parts(int64_t step);
+  // Until a generation is handed over it and its scorers have all samples at once.
   bool in_parts(CallId call) const {
-    return scores_beside(program_, call) ||
-           (!parts_.handed.empty() && runs_in_parts(program_, call));
+    const bool handed = hand_overs_of(program_, call) > 0;
+    return handed ? !parts_.handed.empty() : scores_beside(program_, call);
   }
   bool placed() const { return !program_.calls.empty(); }
   const CallPlacement& placement(CallId call) const {

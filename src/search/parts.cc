@@ -13,6 +13,12 @@ namespace {
 
 constexpr int64_t kFurtherPart = 4;  // of the samples of a hand-over: those of one after it
 
+Fusion without_fused_updates(Fusion fusion) {
+  fusion.train_schedules = false;
+  fusion.seed = Fusion().seed, fusion.units = Fusion().units;
+  return fusion;
+}
+
 // The edits of a plan that are legal.
 class PartEdits {
  public:
@@ -30,10 +36,7 @@ class PartEdits {
 
   void add_edits_of_fused_updates() {
     if (!plan_.fusion.train_schedules) return;
-    Fusion apart = plan_.fusion;
-    apart.train_schedules = false;
-    apart.seed = Fusion().seed, apart.units = Fusion().units;
-    keep(apart);
+    keep(without_fused_updates(plan_.fusion));
     Fusion other = plan_.fusion;  // another order
     ++other.seed;
     keep(other);
@@ -76,8 +79,7 @@ class PartEdits {
     numbers.push_back(0);
     for (const int64_t first : numbers) {
       Fusion beside = plan_.fusion;
-      if (first > 0) beside = Fusion();
-      beside.predicted_lengths = plan_.fusion.predicted_lengths;
+      if (first > 0) beside = without_fused_updates(beside);
       beside.train_beside_scoring = first;
       keep(beside);
     }

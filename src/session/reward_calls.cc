@@ -145,10 +145,11 @@ Status RewardCalls::keep(const Call& call, const std::vector<bool>& kept) {
   const int32_t end = shared_before(step_.program.graph)[step_.id_of(call).value];
   if (step_.ranks() > 1) {
     // Before rows get other numbers: what calls before have made of them.
-    for (int32_t before = 0; before < end; ++before)
-      account_.note_written(
-          CallId{before}, step_.position.step,
-          scores_beside(step_.program, CallId{before}) ? SamplePart::kEarly : SamplePart::kAll);
+    for (CallId before{0}; before.value < end; ++before.value)
+      for (const SamplePart part : scores_beside(step_.program, before)
+                                       ? parts_scored_for(step_.program, before, SamplePart::kEarly)
+                                       : std::vector<SamplePart>{SamplePart::kAll})
+        account_.note_written(before, step_.position.step, part);
     step_.exchange.holdings().retain(kept);
   }
   step_.rows.retain(kept, step_.position.step, CallId{end});

@@ -42,5 +42,24 @@ TEST(EarlyUpdatePrices, TrainsBesideScoring) {
   }
 }
 
+// Behind a generation that is handed over, too: what is freed scores what has finished, and the
+// update waits for less of the rest.
+TEST(EarlyUpdatePrices, BeginsBehindAHandOver) {
+  PlanningProblem problem = scored_beside(64, 8);
+  problem.workload.response.kind = LengthDistribution::Kind::kLognormal;
+  problem.workload.response.sigma = 1;
+  problem.workload.response.longest = 4096;
+  const auto step = [&](int64_t first, int64_t below) {
+    ExecutionPlan plan = beside_plan(problem, first);
+    plan.fusion.migrate_below_samples = below;
+    return traced(plan, problem);
+  };
+  const Trace both = step(1, 32);
+  EXPECT_LT(summary_named(both, "ref_logprob").start_s, summary_named(both, "generate").end_s);
+  EXPECT_LT(summary_named(both, "update_actor").start_s, summary_named(both, "ref_logprob").end_s);
+  EXPECT_LT(both.step_s, step(0, 32).step_s);
+  EXPECT_LT(both.step_s, step(1, 0).step_s);
+}
+
 }  // namespace
 }  // namespace braid::inline sim

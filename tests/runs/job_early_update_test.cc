@@ -37,6 +37,15 @@ std::vector<LayoutCase> early_cases() {
 
 class JobEarlyUpdate : public JobRun {
  protected:
+  // Weights and moments of the last checkpoint.
+  static std::map<std::string, std::string> tensor_files(const std::string& name) {
+    std::map<std::string, std::string> out;
+    for (const auto& [file, hash] : hashes(path(name + "/checkpoints/step-000004")))
+      if (file.ends_with(".safetensors")) out[file] = hash;
+    EXPECT_FALSE(out.empty());
+    return out;
+  }
+
   // `how`: more of the plan's fusion.
   static std::vector<std::string> command_of(const LayoutCase& of, int64_t first,
                                              const std::vector<std::string>& more = {},
@@ -106,6 +115,39 @@ TEST_F(JobEarlyUpdate, WhatIsLeftIsScoredWhereItIs) {
   double dropped = 0;
   for (const Json& row : metrics("early-drops-1")) dropped += row["reward/left_out"].get<double>();
   EXPECT_GT(dropped, 0);
+}
+
+// Behind a generation that is handed over, too: what has finished is scored at once, by who is
+// free, and the rest in the order of the update. With rewards that fail, too.
+TEST_F(JobEarlyUpdate, BehindAHandOverChangesNoBit) {
+  ASSERT_TRUE(make_folder(path("")).ok());
+  const std::string handed = ", migrate_below_samples: 5";
+  const std::string drops =
+      cat("reward=[", reward_file(path("handed-drops.py"), "len(solution_str) % 4 == 0"),
+          ", on_error: drop}]");
+  const std::string calls =
+      "  generate: {mesh: \"1,2\", dp: 2}\n"
+      "  old_logprob: {mesh: \"2\", dp: 1}\n"
+      "  ref_logprob: {mesh: \"1,2\", dp: 2}\n"
+      "  update_actor: {mesh: \"0\", dp: 1}\n";
+  for (LayoutCase of : {LayoutCase{"handed", "grpo", "1x3", calls, false, {}},
+                        LayoutCase{"handed-drops", "grpo", "1x3", calls, false, {drops}}}) {
+    SCOPED_TRACE(of.name);
+    of.more.emplace_back("rollout.max_response_length=24");
+    const std::string whole = cat("early-", of.name, "-0"), early = cat("early-", of.name, "-1");
+    finish(command_of(of, 0));
+    same_kernels(whole, early);
+    finish(command_of(of, 1, {}, handed));
+    if (HasFatalFailure()) return;
+    EXPECT_EQ(*read_file(path(whole + "/rollouts.jsonl")),
+              *read_file(path(early + "/rollouts.jsonl")));
+    EXPECT_EQ(tensor_files(whole), tensor_files(early));
+    EXPECT_EQ(hashes(path(whole + "/export")), hashes(path(early + "/export")));
+    expect_same_metrics(whole, early);
+    double migrated = 0;
+    for (const Json& row : metrics(early)) migrated += row["rollout/migrated"].get<double>();
+    EXPECT_GT(migrated, 0);
+  }
 }
 
 }  // namespace
