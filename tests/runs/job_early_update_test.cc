@@ -105,7 +105,7 @@ TEST_F(JobEarlyUpdate, WhatIsLeftIsScoredWhereItIs) {
       false,
       {cat("reward=[", reward_file(path("early-drops.py"), "len(solution_str) % 4 == 0"),
            ", on_error: drop}]"),
-       "train.memory_limit_gib=1"}};
+       "train.memory_limit_gib=1", "train.total_steps=3"}};
   finish(command_of(of, 0));
   same_kernels("early-drops-0", "early-drops-1");
   finish(command_of(of, 1));

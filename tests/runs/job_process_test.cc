@@ -554,7 +554,8 @@ TEST_F(JobProcess, DeathOfARankEndsTheJobWithAMessage) {
   EXPECT_EQ(end.end, "exited with status 1");
   EXPECT_THAT(end.errors, HasSubstr("killed by signal 9"));
   for (const pid_t rank : ranks) EXPECT_NE(::kill(rank, 0), 0) << "an orphan";
-  EXPECT_TRUE(path_exists(path("job-death/report.html"))) << "what was done is shown";
+  EXPECT_TRUE(path_exists(path("job-death/report.html")))
+      << "what was done is shown: " << end.errors;
 }
 
 TEST_F(JobProcess, JobOfAnotherSizeIsRefused) {
