@@ -9,6 +9,16 @@
 namespace braid::inline emulate {
 namespace {
 
+void expect_where_predicted(World& world, const ExecutionPlan& plan,
+                            const PlanningProblem& problem) {
+  const Emulation out = emulated(world, plan, problem, {.time_scale = 0.2});
+  EXPECT_THAT(out.misplaced, testing::IsEmpty());
+  if (world.global_rank() != 0) return;
+  const TraceDifference difference = compare_ops(out.predicted, out.emulated);
+  EXPECT_EQ(difference.unpaired, 0);
+  EXPECT_LT(difference.largest, 0.1) << emulation_text(out);
+}
+
 // Two replicas learn in two stages, the others' devices generate and score.
 RANK_TEST(EarlyUpdate, EveryOpIsWhereItIsPredicted, 4) {
   const PlanningProblem problem = scored_beside(32, 4);
@@ -17,12 +27,7 @@ RANK_TEST(EarlyUpdate, EveryOpIsWhereItIsPredicted, 4) {
     if (call.call == "update_actor") call.strategy.dp = 1, call.strategy.pp = 2;
     if (call.call != "generate") call.strategy.micro_tokens = 8192;
   }
-  const Emulation out = emulated(world, plan, problem, {.time_scale = 0.2});
-  EXPECT_THAT(out.misplaced, testing::IsEmpty());
-  if (world.global_rank() != 0) return;
-  const TraceDifference difference = compare_ops(out.predicted, out.emulated);
-  EXPECT_EQ(difference.unpaired, 0);
-  EXPECT_LT(difference.largest, 0.1) << emulation_text(out);
+  expect_where_predicted(world, plan, problem);
 }
 
 // Behind a generation that is handed over, too.
@@ -35,12 +40,7 @@ RANK_TEST(EarlyUpdate, EveryOpBehindAHandOverIsWhereItIsPredicted, 4) {
   plan.fusion.migrate_below_samples = 24;
   for (CallPlan& call : plan.calls)
     if (call.call != "generate") call.strategy.micro_tokens = 8192;
-  const Emulation out = emulated(world, plan, problem, {.time_scale = 0.2});
-  EXPECT_THAT(out.misplaced, testing::IsEmpty());
-  if (world.global_rank() != 0) return;
-  const TraceDifference difference = compare_ops(out.predicted, out.emulated);
-  EXPECT_EQ(difference.unpaired, 0);
-  EXPECT_LT(difference.largest, 0.1) << emulation_text(out);
+  expect_where_predicted(world, plan, problem);
 }
 
 }  // namespace
