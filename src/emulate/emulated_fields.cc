@@ -6,14 +6,17 @@
 
 #include "base/rng.h"
 #include "base/text.h"
+#include "program/scored_prefixes.h"
 
 namespace braid::inline emulate {
 namespace {
 
 // Samples of which nothing is known but the lengths.
-SampleStore store_of(const Graph& graph, const SampleLengths& lengths) {
+SampleStore store_of(const Graph& graph, const StepPrices& prices) {
+  const SampleLengths& lengths = prices.lengths();
   SampleStore out(graph);
   out.begin(std::vector<StoredSample>(lengths.prompt.size()));
+  out.set_counts(kBegunLens, prices.begun_lens());
   for (const Call& call : graph.calls)
     for (const Field& field : call.writes)
       if (!field.sizes.empty()) out.set_counts(field.sizes, numbers_of(field, lengths));
@@ -35,7 +38,7 @@ EmulatedFields::EmulatedFields(const Program& program, const StepPrices& prices,
       steps_ahead_(steps_ahead),
       misplaced_(std::move(misplaced)),
       rows_(prices),
-      store_(store_of(program.graph, prices.lengths())),
+      store_(store_of(program.graph, prices)),
       exchange_(&everyone, store_, this),
       account_(program, rows_, exchange_, steps_ahead) {
   begin();

@@ -84,6 +84,18 @@ RANK_TEST(HandedOver, AgainEveryOpIsWhereItIsPredicted, 4) {
   scored(world, problem, plan, 0.2);
 }
 
+// Those that are free score beginnings of what is left, which come by messages of their own.
+RANK_TEST(HandedOver, BeginningsAreScoredAsPredicted, 4) {
+  const PlanningProblem problem = problem_of("qwen2.5-0.5b", 1, 4);
+  ExecutionPlan plan = plan_of(problem, 4, 1, 40);
+  plan.fusion.scored_prefixes = true;
+  scored(world, problem, plan, 0.2);
+  plan = plan_of(problem, 2, 2, 16);
+  plan.fusion.scored_prefixes = true;
+  plan.fusion.migrate_again_below = {4};
+  scored(world, problem, plan, 0.2);
+}
+
 // What a busy machine adds to the times of devices only makes them longer: the shortest of a few.
 Scored shortest_of(World& world, const PlanningProblem& problem, const ExecutionPlan& plan) {
   Scored out = scored(world, problem, plan);

@@ -1,6 +1,7 @@
 #include "passes/call_work.h"
 
 #include "passes/replica_round.h"
+#include "program/scored_prefixes.h"
 
 namespace braid::inline passes {
 namespace {
@@ -46,6 +47,8 @@ Result<InferWork> CallWork::inference(CallId call, const Partition& partition,
   work.partition = &partition;
   work.frame = rows_.frame(call);
   work.frame.early = begins_apart(program_, call, part);
+  work.part = prefix_part(program_, call, part);
+  work.prefixes = rows_.prefixes(call, part);
   BRAID_ASSIGN(work.ops, ops_of(work.frame, partition, false));
   work.everyone = everyone_;
   work.needs = &needs_[call];

@@ -150,6 +150,12 @@ SampleProgress Generation::progress(const SampleStore& store, size_t row) const 
   return out;
 }
 
+const std::vector<int32_t>& Generation::drawn(const SampleStore& store, size_t row) const {
+  const std::vector<int32_t>* const tokens = engine_->drawn(store.sample(row).id);
+  BRAID_CHECK(tokens != nullptr, cat("this rank does not generate row ", row));
+  return *tokens;
+}
+
 Result<Engine::Exported> Generation::give(const SampleStore& store, size_t row) {
   std::erase(rows_, row);
   return engine_->export_sequence(store.sample(row).id);

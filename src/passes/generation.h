@@ -61,6 +61,8 @@ class Generation {
   // its prompt.
   int64_t left(const SampleStore& store) const;
   SampleProgress progress(const SampleStore& store, size_t row) const;
+  // The tokens so far of a row that has not finished.
+  const std::vector<int32_t>& drawn(const SampleStore& store, size_t row) const;
   // Writes what the call says of these rows, which have finished: their tokens, whether they were
   // cut and, where it wants them, the sampler's log-probs.
   Status write(SampleStore& store, const Rows& rows);

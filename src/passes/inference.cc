@@ -36,15 +36,25 @@ Rows Inference::rows_of_batch(int32_t index) const {
 }
 
 Result<TokenBatch> Inference::tokens(int32_t index) {
+  if (cached(index)) {
+    BRAID_ASSIGN(const ResponseRows* packed, begun_.packed(index, rows_of_batch(index)));
+    return packed->batch;
+  }
   return packed_.tokens(index, *store_, store_->responses_of(*work_.call), rows_of_batch(index),
                         work_.model->options().device);
 }
 
 Status Inference::outputs(int32_t index, const at::Tensor& hidden_TH) {
-  parts_.push_back(
-      infer_hidden(*work_.model, work_.what, packed_.at(index), hidden_TH, temperature_));
-  packed_.erase(index);
+  at::Tensor values =
+      infer_hidden(*work_.model, work_.what, rows_in(index), hidden_TH, temperature_);
   const Rows rows = rows_of_batch(index);
+  if (cached(index)) {
+    values = begun_.take_values(index, values);
+    if (!values.defined()) return ok_status();
+  } else {
+    packed_.erase(index);
+  }
+  parts_.push_back(values);
   rows_.insert(rows_.end(), rows.begin(), rows.end());
   return ok_status();
 }
@@ -53,8 +63,10 @@ Result<at::Tensor> Inference::loss(int32_t) { BRAID_CHECK(false, "inference has 
 
 void Inference::drop() {
   packed_.clear();
+  begun_.drop();
   parts_.clear();
   rows_.clear();
+  passed_.clear();
 }
 
 void Inference::abandon() {
@@ -69,8 +81,14 @@ Result<bool> Inference::reserve(const InferWork& work) {
 }
 
 Status Inference::execute(const Op& op, ModelPass& pass, InferredRows* out) {
-  if (op.kind != OpKind::kAgree)
-    return pass.run(op, work_.ops.bodies[op.body], *this).at(cat("micro-batch ", op.micro_batch));
+  if (op.kind != OpKind::kAgree) {
+    BRAID_TRY(
+        pass.run(op, work_.ops.bodies[op.body], *this).at(cat("micro-batch ", op.micro_batch)));
+    const bool passed = op.kind == OpKind::kForward && !pass.gave_up();
+    if (passed && ++passed_[op.micro_batch] == work_.model->ranges().size())
+      begun_.end_batch(op.micro_batch);
+    return ok_status();
+  }
   BRAID_ASSIGN(out->ran_out,
                on_any_rank(!pass.ran_out().empty(), work_.agrees, "memory of the call"));
   return ok_status();
@@ -80,6 +98,8 @@ Result<InferredRows> Inference::run(InferWork work, const SampleStore& store) {
   abandon();  // what a failed call left
   work_ = std::move(work);
   store_ = &store;
+  begun_.begin({work_.frame.call, work_.part, work_.prefixes, store_,
+                store.responses_of(*work_.call), work_.model});
   const auto& shares = work_.partition->minibatches[0].micro_batches;
   work_.model->keep_packed(work_.keeps_packed && shares[work_.ops.at.dp_rank].size() > 1);
   TransferCheck check(work_.frame, *work_.model, work_.sums_gradients);
@@ -108,6 +128,7 @@ Result<InferredRows> Inference::run(InferWork work, const SampleStore& store) {
   }
   if (work_.ops.bodies.back().head) out.values = parts_.empty() ? at::empty({0}) : at::cat(parts_);
   out.rows = std::move(rows_);
+  begun_.end();
   abandon();
   return out;
 }

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "nn/model.h"
+#include "passes/begun_samples.h"
 #include "passes/model_pass.h"
 #include "program/partition.h"
 #include "samples/response_rows.h"
@@ -43,6 +44,9 @@ struct InferWork {
   Communicator* agrees = nullptr;    // those who end alike (ends_alike()), or null
   bool keeps_packed = true;          // as in TrainWork
   PassNeeds* needs = nullptr;        // of the call
+  // What the partition has of samples that are scored in two parts, and the tokens of the first.
+  PrefixPart part = PrefixPart::kNone;
+  std::vector<int64_t> prefixes = {};
 };
 
 // What an infer call gave.
@@ -65,6 +69,8 @@ class Inference : private PassEnds {
   static Result<bool> reserve(const InferWork& work);
   // Runs all ops of the call over the samples of the store; the model rests.
   Result<InferredRows> run(InferWork work, const SampleStore& store);
+  // Samples of which beginnings were scored are kept for the rest, until they are forgotten.
+  void forget_begun() { begun_.clear(); }
   // Frees what a failure left.
   void abandon();
 
@@ -76,17 +82,28 @@ class Inference : private PassEnds {
   Result<at::Tensor> loss(int32_t micro_batch) override;
   std::optional<int64_t> head_rows(int32_t micro_batch) const override {
     if (work_.what != Inferred::kLogprobs) return std::nullopt;
-    return packed_.at(micro_batch).count();
+    return rows_in(micro_batch).count();
+  }
+  bool cached(int32_t micro_batch) const override {
+    return begun_.cached(rows_of_batch(micro_batch));
+  }
+  const std::vector<KvLayer>& caches(int32_t micro_batch) override {
+    return begun_.caches(micro_batch);
   }
   void drop() override;
   Rows rows_of_batch(int32_t micro_batch) const;
+  const ResponseRows& rows_in(int32_t micro_batch) const {
+    return begun_.has(micro_batch) ? begun_.at(micro_batch) : packed_.at(micro_batch);
+  }
   Status execute(const Op& op, ModelPass& pass, InferredRows* out);
 
   double temperature_;
   InferWork work_;
   const SampleStore* store_ = nullptr;
   PackedBatches packed_;
-  Rows rows_;  // that gave something so far
+  BegunSamples begun_;
+  std::map<int32_t, size_t> passed_;  // ranges of layers, by micro-batch
+  Rows rows_;                         // that gave something so far
   std::vector<at::Tensor> parts_;
 };
 

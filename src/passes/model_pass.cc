@@ -23,6 +23,10 @@ double least_number(at::ScalarType type) {
 
 }  // namespace
 
+const std::vector<KvLayer>& PassEnds::caches(int32_t micro_batch) {
+  BRAID_CHECK(false, cat("micro-batch ", micro_batch, " has no caches"));
+}
+
 bool ModelPass::runs(OpKind kind) {
   return kind == OpKind::kForward || kind == OpKind::kBackward || kind == OpKind::kLoss ||
          kind == OpKind::kSend || kind == OpKind::kReceive;
@@ -71,13 +75,13 @@ Status ModelPass::execute_measured(const Op& op, const OpBody& body, PassEnds& e
   return ok_status();
 }
 
-void ModelPass::use_caches(const std::vector<KvLayer>& caches) {
-  auto layer = caches.begin();
-  for (const LayerRange& range : model_.ranges()) {
-    const auto begin = layer;
-    layer += range.end - range.begin;
-    caches_.emplace_back(begin, layer);
-  }
+std::vector<KvLayer> ModelPass::caches_of(int32_t range, const std::vector<KvLayer>& all) const {
+  const std::vector<LayerRange>& ranges = model_.ranges();
+  int64_t begin = 0;
+  for (int32_t before = 0; before < range; ++before)
+    begin += ranges[before].end - ranges[before].begin;
+  const int64_t layers = ranges[range].end - ranges[range].begin;
+  return {all.begin() + begin, all.begin() + begin + layers};
 }
 
 std::vector<Communicator*> ModelPass::groups_inside() const {
@@ -96,9 +100,9 @@ void ModelPass::give_up(PassEnds& ends, const std::string& why) {
   model_.rest();
 }
 
-int64_t ModelPass::rows_between_stages(int64_t rows, const OpBody& body) const {
+int64_t ModelPass::rows_between_stages(int64_t rows, const OpBody& body, bool cached) const {
   TensorParallelGroup group = over_caches(model_.options().tensor_parallel);
-  group.sequence_parallel = body.sequence_sharded && caches_.empty();
+  group.sequence_parallel = body.sequence_sharded && !cached;
   return kept_rows(rows, group);
 }
 
@@ -109,7 +113,7 @@ Status ModelPass::stand_in(const Op& op, const OpBody& body, PassEnds& ends) {
   const int64_t rows = tokens.tokens_T.size(0);
   if (computes) {
     model_.pass_by({.backward = op.kind == OpKind::kBackward,
-                    .cached = !caches_.empty(),
+                    .cached = ends.cached(op.micro_batch),
                     .rows = rows,
                     .head_rows = body.head ? ends.head_rows(op.micro_batch) : std::nullopt,
                     .range = static_cast<size_t>(op.body),
@@ -117,8 +121,9 @@ Status ModelPass::stand_in(const Op& op, const OpBody& body, PassEnds& ends) {
     return ok_status();
   }
   const ModelOptions& options = model_.options();
-  const at::Tensor zeros = at::zeros({rows_between_stages(rows, body), model_.spec().hidden},
-                                     at::TensorOptions(options.device).dtype(options.dtype));
+  const at::Tensor zeros = at::zeros(
+      {rows_between_stages(rows, body, ends.cached(op.micro_batch)), model_.spec().hidden},
+      at::TensorOptions(options.device).dtype(options.dtype));
   if (op.kind == OpKind::kReceive) return stages_.receive(op, zeros);
   if (tells_) zeros.view(-1)[0].fill_(least_number(zeros.scalar_type()));
   stages_.send(op, zeros);
@@ -159,8 +164,10 @@ Status ModelPass::forward(const Op& op, const OpBody& body, PassEnds& ends) {
   BRAID_ASSIGN(const TokenBatch tokens, ends.tokens(op.micro_batch));
   rows_[op.micro_batch] = {tokens.tokens_T.size(0),
                            body.head ? ends.head_rows(op.micro_batch).value_or(0) : 0};
-  const std::vector<KvLayer>* const caches = caches_.empty() ? nullptr : &caches_[op.body];
-  passage.out = model_.forward(tokens, caches, passage.in, op.body);
+  const bool cached = ends.cached(op.micro_batch);
+  std::vector<KvLayer> caches;
+  if (cached) caches = caches_of(op.body, ends.caches(op.micro_batch));
+  passage.out = model_.forward(tokens, cached ? &caches : nullptr, passage.in, op.body);
   if (body.head) BRAID_TRY(ends.outputs(op.micro_batch, passage.out));
   model_.let_go();
   if (!body.head) return ok_status();
@@ -194,7 +201,8 @@ Status ModelPass::receive(const Op& op, const OpBody& body, PassEnds& ends) {
   if (activations) {
     BRAID_ASSIGN(const TokenBatch tokens, ends.tokens(op.micro_batch));
     const ModelOptions& options = model_.options();
-    const int64_t rows = rows_between_stages(tokens.tokens_T.size(0), body);
+    const int64_t rows =
+        rows_between_stages(tokens.tokens_T.size(0), body, ends.cached(op.micro_batch));
     room = at::empty({rows, model_.spec().hidden},
                      at::TensorOptions(options.device).dtype(options.dtype));
   } else {

@@ -47,6 +47,10 @@ class PassEnds {
   // Rows of a micro-batch that a head of a language model takes in outputs(); none where it does
   // not. REQUIRES: tokens() was called.
   virtual std::optional<int64_t> head_rows(int32_t micro_batch) const = 0;
+  // Whether the forward of a micro-batch reads and writes caches: nothing trains then. An entry for
+  // each layer of the model here.
+  virtual bool cached(int32_t /*micro_batch*/) const { return false; }
+  virtual const std::vector<KvLayer>& caches(int32_t micro_batch);
   // Memory has run out: what is held of the micro-batches goes.
   virtual void drop() = 0;
 };
@@ -64,10 +68,6 @@ class ModelPass {
 
   // Another call's passes come between these: messages between stages travel apart from its own.
   void run_beside_another() { stages_.run_beside_another(); }
-
-  // Forwards read and write these caches, an entry for each layer of the model here. REQUIRES:
-  // nothing trains.
-  void use_caches(const std::vector<KvLayer>& caches);
 
   // Activations of a rank that gives up say so, and a rank that receives such ones gives up too.
   void tell_shortage() { tells_ = true; }
@@ -103,7 +103,9 @@ class ModelPass {
   std::vector<Communicator*> groups_inside() const;
   Status stand_in(const Op& op, const OpBody& body, PassEnds& ends);
   // Of hidden states that this rank sends or receives of so many.
-  int64_t rows_between_stages(int64_t rows, const OpBody& body) const;
+  int64_t rows_between_stages(int64_t rows, const OpBody& body, bool cached) const;
+  // Of these caches, of all layers here, those of one range.
+  std::vector<KvLayer> caches_of(int32_t range, const std::vector<KvLayer>& all) const;
   Status forward(const Op& op, const OpBody& body, PassEnds& ends);
   Status backward(const Op& op, const OpBody& body);
   Status receive(const Op& op, const OpBody& body, PassEnds& ends);
@@ -112,7 +114,6 @@ class ModelPass {
   Model& model_;
   StageMessages stages_;
   Communicator* weights_;
-  std::vector<std::vector<KvLayer>> caches_;  // of each range of layers; empty: there are none
   HeldByPasses held_;
   PassNeeds* needs_ = nullptr;
   std::function<int64_t(int32_t)> tokens_;

@@ -73,7 +73,7 @@ Result<EngineRound> ReplicaRound::round(Model& model, const EngineBatch& batch,
   ops_ = expand(frame_, rank_, work);
   if (change_) change_(&ops_);
   ModelPass pass(model, &everyone_, weights_);
-  pass.use_caches(kv);
+  caches_ = &kv;
   pass.tell_shortage();
   // A list has no gathers of a generation: plans keep its weights whole.
   check_ = weights_ == nullptr ? TransferCheck(frame_, model, false) : TransferCheck();

@@ -63,6 +63,8 @@ class ReplicaRound : public EngineRanks, private PassEnds {
   Status outputs(int32_t, const at::Tensor& hidden_TH) override;
   Result<at::Tensor> loss(int32_t) override;
   std::optional<int64_t> head_rows(int32_t) const override { return std::nullopt; }
+  bool cached(int32_t) const override { return true; }
+  const std::vector<KvLayer>& caches(int32_t) override { return *caches_; }
   void drop() override { hidden_.clear(); }
 
   const CallFrame frame_;
@@ -75,6 +77,7 @@ class ReplicaRound : public EngineRanks, private PassEnds {
   uint64_t seen_ = 0;  // hash of the tokens of all rounds so far
   // Of the open round.
   Expansion ops_;
+  const std::vector<KvLayer>* caches_ = nullptr;
   Status failed_;  // drawing, on this rank
   TransferCheck check_;
   std::vector<TokenBatch> batches_;

@@ -20,10 +20,6 @@ struct Sample {
   int64_t length() const { return std::ssize(prompt) + std::ssize(response); }
   // The last token so far predicts one that is not there yet: its row is of the rest.
   int64_t beginning() const { return std::ssize(prompt) + produced - 1; }
-  int32_t token(int64_t at) const {
-    const int64_t prompts = std::ssize(prompt);
-    return at < prompts ? prompt[at] : response[at - prompts];
-  }
 };
 
 // Less than a page, more than one, one that ends with a page, and one without a new token.
@@ -46,33 +42,20 @@ std::vector<Sample> some_samples() {
   return out;
 }
 
-// Tokens [begin, end) of some samples, whose earlier ones are in the caches, with the rows that
-// predict response tokens which are there then.
+// Beginnings or the rest of some samples.
 ResponseRows pack_some(const std::vector<Sample>& samples, const std::vector<size_t>& which,
                        bool rest) {
-  ResponseRows out;
-  AttentionBatch& attention = out.batch.attention;
-  std::vector<int64_t> tokens, positions, rows, targets;
-  attention.query_begin = {0};
-  for (const size_t i : which) {
-    const Sample& sample = samples[i];
-    const int64_t begin = rest ? sample.beginning() : 0;
-    const int64_t end = rest ? sample.length() : sample.beginning();
-    for (int64_t at = begin; at < end; ++at) {
-      if (at + 1 >= std::ssize(sample.prompt) && at + 1 < sample.length()) {
-        rows.push_back(std::ssize(tokens));
-        targets.push_back(sample.token(at + 1));
-      }
-      tokens.push_back(sample.token(at));
-      positions.push_back(at);
-    }
-    attention.query_begin.push_back(static_cast<int32_t>(tokens.size()));
-    attention.cached.push_back(static_cast<int32_t>(begin));
-    attention.page_tables.push_back(sample.pages);
+  std::vector<std::vector<int32_t>> prompts, responses;
+  std::vector<Interval> parts;
+  for (const Sample& sample : samples) {
+    prompts.push_back(sample.prompt), responses.push_back(sample.response);
+    if (!rest) responses.back().resize(sample.produced);
   }
-  out.batch.tokens_T = at::tensor(tokens, at::kLong);
-  out.batch.positions_T = at::tensor(positions, at::kLong);
-  out.rows_R = at::tensor(rows, at::kLong), out.targets_R = at::tensor(targets, at::kLong);
+  for (const size_t i : which)
+    parts.push_back(rest ? Interval{samples[i].beginning(), samples[i].length()}
+                         : Interval{0, samples[i].beginning()});
+  ResponseRows out = pack_parts(prompts, responses, which, parts, at::kCPU);
+  for (const size_t i : which) out.batch.attention.page_tables.push_back(samples[i].pages);
   return out;
 }
 

@@ -117,6 +117,9 @@ struct Fusion {
   // Numbers of samples at which a generation that was handed over is again, descending: the list of
   // migrate_below_samples behind its first.
   std::vector<int64_t> migrate_again_below = {};
+  // Ranks that are free when a generation is handed over for the last time also score what there is
+  // of the samples that are left, keep keys and values, and score the rest at the end.
+  bool scored_prefixes = false;
   friend bool operator==(const Fusion&, const Fusion&) = default;
 };
 

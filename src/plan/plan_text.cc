@@ -171,7 +171,7 @@ Status read_fusion(const YamlNode& node, Fusion* fusion) {
   BRAID_TRY(require_known_keys(
       node, "fusion.",
       {"train_schedules", "migrate_below_samples", "migrate_to_samples", "migrate_cache",
-       "predicted_lengths", "train_beside_scoring", "seed", "units"}));
+       "scored_prefixes", "predicted_lengths", "train_beside_scoring", "seed", "units"}));
   if (const YamlNode* value = node.find("train_schedules")) {
     BRAID_ASSIGN(fusion->train_schedules, read_flag(*value, "fusion.train_schedules"));
   }
@@ -182,6 +182,9 @@ Status read_fusion(const YamlNode& node, Fusion* fusion) {
   }
   if (const YamlNode* value = node.find("migrate_cache")) {
     BRAID_ASSIGN(fusion->migrate_cache, read_flag(*value, "fusion.migrate_cache"));
+  }
+  if (const YamlNode* value = node.find("scored_prefixes")) {
+    BRAID_ASSIGN(fusion->scored_prefixes, read_flag(*value, "fusion.scored_prefixes"));
   }
   if (const YamlNode* value = node.find("predicted_lengths")) {
     BRAID_ASSIGN(fusion->predicted_lengths, read_flag(*value, "fusion.predicted_lengths"));
@@ -322,6 +325,7 @@ std::string plan_to_yaml(const ExecutionPlan& plan, const Cluster* cluster) {
                    ? cat(", migrate_to_samples: ", plan.fusion.migrate_to_samples)
                    : "",
                plan.fusion.migrate_cache ? "" : ", migrate_cache: false",
+               plan.fusion.scored_prefixes ? ", scored_prefixes: true" : "",
                plan.fusion.predicted_lengths ? ", predicted_lengths: true" : "",
                plan.fusion.train_beside_scoring > 0
                    ? cat(", train_beside_scoring: ", plan.fusion.train_beside_scoring)

@@ -477,10 +477,11 @@ Status check_fusion(const ExecutionPlan& plan, const PlanningProblem& problem) {
   if (plan.fusion.migrate_below_samples != 0)
     BRAID_TRY(check_hand_over(plan, problem));
   else if (plan.fusion.migrate_to_samples != 0 || !plan.fusion.migrate_cache ||
-           !plan.fusion.migrate_again_below.empty())
+           !plan.fusion.migrate_again_below.empty() || plan.fusion.scored_prefixes)
     return invalid_input(
-        "fusion: migrate_to_samples and migrate_cache say how samples move, and "
-        "migrate_below_samples is 0, so none do; set that, or remove them");
+        "fusion: migrate_to_samples, migrate_cache and scored_prefixes say what becomes of samples "
+        "that are left when a generation is handed over, and migrate_below_samples is 0, so that "
+        "none is; set that, or remove them");
   if (plan.fusion.predicted_lengths) BRAID_TRY(check_predicted_lengths(plan, problem));
   if (plan.fusion.train_beside_scoring != 0) BRAID_TRY(check_train_beside_scoring(plan, problem));
   if (plan.fusion.train_schedules) return check_train_schedules(plan, problem);

@@ -2,10 +2,12 @@
 
 #include <algorithm>
 #include <iterator>
+#include <optional>
 
 #include "base/contains.h"
 #include "base/status.h"
 #include "base/text.h"
+#include "program/scored_prefixes.h"
 
 namespace braid::inline program {
 namespace {
@@ -19,6 +21,29 @@ Partition part_of_early(const Program& program, const Partition& whole, CallId c
   return {{}, std::vector<SampleRows>(whole.owned.size())};
 }
 
+// Of a scorer that scores beginnings, in the part that has them or what is after them; none where
+// it has whole samples.
+std::optional<Partition> part_with_prefixes(const Program& program, const PartitionedCall& call,
+                                            SamplePart part, const StepParts& step,
+                                            const FreeRanks& free) {
+  const PrefixPart what = prefix_part(program, call.call, part);
+  if (what == PrefixPart::kNone) return std::nullopt;
+  const std::vector<int64_t> prefixes =
+      prefixes_scored(program, call.call, call.samples, step.handed);
+  if (prefixes.empty()) return std::nullopt;
+  const auto given = step.given.find({call.call, part});
+  if (given != step.given.end() && what == PrefixPart::kRest)
+    return partition_rest(given->second, call.samples, prefixes, call.strategy, call.options);
+  const SamplePart begun = begun_part(program);
+  Partition beginnings = partition_beginnings(call.samples, prefixes, call.strategy, call.options,
+                                              free, step.handed, begun);
+  if (what == PrefixPart::kRest)
+    return partition_rest(beginnings.owned, call.samples, prefixes, call.strategy, call.options);
+  return with_beginnings(
+      partition_scored(call.samples, call.strategy, call.options, free, step.handed, part),
+      beginnings);
+}
+
 // Of a scorer whose generation was handed over: of what is left then, where an update begins early
 // the rows of one of its parts.
 Partition part_of_handed(const Program& program, const PartitionedCall& call, SamplePart part,
@@ -30,6 +55,7 @@ Partition part_of_handed(const Program& program, const PartitionedCall& call, Sa
                          static_cast<int>(part), ", and there were ", step.handed.size()));
   const CallPlacement& generate = program.calls[program.scoring.generate.value];
   const FreeRanks free = free_ranks(program.calls[call.call.value], generate, step.handed);
+  if (auto cut = part_with_prefixes(program, call, part, step, free)) return *std::move(cut);
   if (!scores_beside(program, call.call) || of_hand_over(program, call.call, part))
     return partition_scored(call.samples, call.strategy, call.options, free, step.handed, part);
   const SampleRows left = scored_last(free, step.handed);
@@ -67,6 +93,8 @@ class Renumbering {
 StepParts retained(StepParts step, const std::vector<bool>& kept) {
   const Renumbering left(kept);
   for (HandOver& handed : step.handed) {
+    for (size_t i = handed.late.size(); i-- > 0;)
+      if (!kept[handed.late[i]]) handed.produced.erase(handed.produced.begin() + i);
     for (SampleRows* rows : {&handed.early, &handed.late}) left.renumber(rows);
     for (SampleRows& rows : handed.finished) left.renumber(&rows);
     for (SampleRows& rows : handed.left) left.renumber(&rows);
@@ -93,7 +121,8 @@ Partition partition_part(const Program& program, const PartitionedCall& call, Sa
     return part_of_early(program, whole == nullptr ? anew : *whole, call.call, part,
                          step.permuted_anew);
   }
-  if (const auto given = step.given.find({call.call, part}); given != step.given.end())
+  const bool rest = prefix_part(program, call.call, part) == PrefixPart::kRest;
+  if (const auto given = step.given.find({call.call, part}); given != step.given.end() && !rest)
     return partition_shares(given->second, call.samples, call.strategy, call.options);
   if (hand_overs_of(program, call.call) > 0) return part_of_handed(program, call, part, step);
   return partition_rows(call.samples, step.scored[static_cast<size_t>(part) - 1], call.strategy,

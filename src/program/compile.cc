@@ -18,6 +18,7 @@
 #include "program/lower.h"
 #include "program/placement.h"
 #include "program/residency.h"
+#include "program/scored_prefixes.h"
 
 namespace braid::inline program {
 namespace {
@@ -88,6 +89,7 @@ class PlanCompiler {
       return invalid_input(
           "fusion.migrate_below_samples: no call can score samples before all are there: one that "
           "only reads prompts and responses, and not under ZeRO-3; set it to 0");
+    fused.prefixes = plan_.fusion.scored_prefixes;
     program_.scoring = std::move(fused);
     return ok_status();
   }
@@ -97,6 +99,16 @@ class PlanCompiler {
     BRAID_ASSIGN(program_.early_update, early_update(program_, plan_.fusion.train_beside_scoring,
                                                      problem_.workload.minibatches));
     return ok_status();
+  }
+
+  // What is left of a generation is scored as far as it is.
+  Status score_beginnings() const {
+    for (const CallId call : program_.scoring.scorers)
+      if (scores_beginnings(program_, call)) return ok_status();
+    return invalid_input(
+        "fusion.scored_prefixes: no call can score the beginnings of samples: one that says "
+        "something of each token (log-probs, values), without sequence_parallel, and not beside an "
+        "update (train_beside_scoring); set it false");
   }
 
  private:
@@ -196,6 +208,8 @@ class PlanCompiler {
   // What a generation has finished when it is handed over.
   void exchange_finished(CallId generate, CallId scorer, SamplePart part) {
     Exchange out{generate, scorer, exchanged_fields(program_.graph, generate, scorer), {}};
+    if (scores_beginnings(program_, scorer) && part == begun_part(program_))
+      out.fields.emplace_back(kBegunIds);
     out.part = part;
     out.members = exchange_members(program_, generate, scorer);
     add_exchange(std::move(out), generate, [&](DeviceId device) {
@@ -741,6 +755,7 @@ Result<Program> compile_lists(const ExecutionPlan& plan, const PlanningProblem& 
           "0");
     BRAID_TRY(compiler.begin_early());
   }
+  if (plan.fusion.scored_prefixes) BRAID_TRY(compiler.score_beginnings());
   return compiler.compile();
 }
 

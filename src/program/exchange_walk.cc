@@ -2,6 +2,7 @@
 
 #include "base/text.h"
 #include "program/early_update.h"
+#include "program/scored_prefixes.h"
 
 namespace braid::inline program {
 
@@ -14,7 +15,8 @@ const Field& field_of(const Graph& graph, const std::string& name) {
 
 std::vector<Field> fields_of(const Graph& graph, const Exchange& exchange) {
   std::vector<Field> out;
-  for (const std::string& name : exchange.fields) out.push_back(field_of(graph, name));
+  for (const std::string& name : exchange.fields)
+    out.push_back(name == kBegunIds ? begun_field() : field_of(graph, name));
   return out;
 }
 
@@ -43,6 +45,10 @@ bool ExchangeWalk::note_written(CallId id, int64_t step, SamplePart part) {
     return false;
   const std::vector<SampleRows> rows = rows_.written_by_rank(id, step, part);
   for (const Field& field : call.writes) holdings_.note(field.name, rows, rows_.samples());
+  // What the generation goes on with is where it has it then.
+  if (program_.scoring.prefixes && id == program_.scoring.generate && part == begun_part(program_))
+    holdings_.note(kBegunIds, rows_.written_by_rank(id, step, parts_of_call(program_, id).back()),
+                   rows_.samples());
   return true;
 }
 

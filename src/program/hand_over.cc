@@ -133,6 +133,7 @@ HandOver hand_over(const std::vector<SampleProgress>& samples, const std::vector
     }
   std::sort(out.early.begin(), out.early.end());
   std::sort(out.late.begin(), out.late.end());
+  for (const int32_t row : out.late) out.produced.push_back(samples[row].produced);
   const int64_t wanted = needed_replicas(samples, out.late, limits);
   const std::vector<int32_t> order = by_most_left(out.left, among);
   for (int64_t i = 0; i < std::min<int64_t>(wanted, std::ssize(order)); ++i)

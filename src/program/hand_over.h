@@ -64,6 +64,7 @@ struct HandOver {
   std::vector<bool> goes_on;         // by replica
   std::vector<SampleMove> moves;     // by row
   SampleRows early, late;            // what has finished, and what has not
+  std::vector<int64_t> produced;     // of these: new tokens so far
   std::vector<SampleRows> finished;  // by replica: what it has generated
   std::vector<SampleRows> left;      // by replica: what it generates from here on
   friend bool operator==(const HandOver&, const HandOver&) = default;

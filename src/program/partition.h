@@ -89,6 +89,9 @@ struct MiniBatch {
 struct Partition {
   std::vector<MiniBatch> minibatches;  // epoch after epoch
   std::vector<SampleRows> owned;       // [dp rank]: what it works on at any time, ascending
+  // [dp rank]: samples of which the last micro-batches have the beginning alone, and which another
+  // part owns (program/scored_prefixes.h); empty: there are none.
+  std::vector<SampleRows> begun = {};
   friend bool operator==(const Partition&, const Partition&) = default;
 };
 

@@ -158,6 +158,7 @@ struct FusedScoring {
   int64_t most = 0;   // samples of a replica that goes on; 0: as many as each had at the begin
   bool cache = true;  // keys and values of a sample move with it
   std::vector<int64_t> again = {};  // likewise: at which it is handed over again, descending
+  bool prefixes = false;  // beginnings of what is left then are scored (program/scored_prefixes.h)
   bool is_on() const { return below > 0; }
   int64_t hand_overs() const { return is_on() ? 1 + std::ssize(again) : 0; }
   friend bool operator==(const FusedScoring&, const FusedScoring&) = default;

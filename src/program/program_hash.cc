@@ -167,6 +167,7 @@ class StaticText {
     put("scoring", scoring.generate.value, scoring.below, scoring.most, scoring.cache,
         kRoundsBetweenTallies);
     for (const int64_t again : scoring.again) put("again", again);
+    if (scoring.prefixes) put("prefixes");
     for (const CallId scorer : scoring.scorers) put("scorer", scorer.value);
   }
 

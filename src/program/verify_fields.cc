@@ -8,6 +8,7 @@
 #include "base/text.h"
 #include "program/early_update.h"
 #include "program/exchange.h"
+#include "program/scored_prefixes.h"
 
 namespace braid::inline program {
 namespace {
@@ -55,6 +56,12 @@ std::vector<SamplePart> exchanged_parts(const Program& program, CallId producer,
   return out;
 }
 
+// Whether the reader scores beginnings of what the producer still generates, in that part.
+bool brings_beginnings(const Program& program, CallId producer, CallId reader, SamplePart part) {
+  return reader.value >= 0 && producer == program.scoring.generate &&
+         prefix_part(program, reader, part) == PrefixPart::kBeginnings;
+}
+
 Status verify_exchange(const Program& program, const Exchange& e) {
   const auto calls = static_cast<int32_t>(program.graph.calls.size());
   if (e.producer.value < 0 || e.producer.value >= calls || e.consumer.value >= calls)
@@ -63,11 +70,12 @@ Status verify_exchange(const Program& program, const Exchange& e) {
     return invalid_input("is of a part of the samples that its calls do not have");
   const Call& from = program.graph.calls[e.producer.value];
   for (const std::string& name : e.fields)
-    if (std::none_of(from.writes.begin(), from.writes.end(),
-                     [&](const Field& field) { return field.name == name; }))
+    if (name != kBegunIds && std::none_of(from.writes.begin(), from.writes.end(),
+                                          [&](const Field& field) { return field.name == name; }))
       return invalid_input(cat(from.name, " does not write ", name));
-  const std::vector<std::string> taken =
+  std::vector<std::string> taken =
       e.shared() ? shared_fields(from) : exchanged_fields(program.graph, e.producer, e.consumer);
+  if (brings_beginnings(program, e.producer, e.consumer, e.part)) taken.emplace_back(kBegunIds);
   for (size_t i = 0; i < e.fields.size(); ++i) {
     if (!contains(taken, e.fields[i]))
       return invalid_input(cat("nobody takes ", e.fields[i], " of ", from.name, " by it"));
@@ -82,15 +90,19 @@ Status verify_exchange(const Program& program, const Exchange& e) {
 Status verify_need(const Program& program, CallId producer, CallId reader,
                    const std::vector<std::string>& fields) {
   const std::vector<SamplePart> parts = exchanged_parts(program, producer, reader);
-  for (const std::string& field : fields)
-    for (const SamplePart part : parts)
-      if (std::none_of(program.exchanges.begin(), program.exchanges.end(), [&](const Exchange& e) {
-            return e.producer == producer && e.consumer == reader && e.part == part &&
-                   contains(e.fields, field);
-          }))
-        return invalid_input(cat(
-            "no exchange brings ", field, " of ", program.graph.calls[producer.value].name,
+  const auto brought = [&](const std::string& field, SamplePart part) -> Status {
+    for (const Exchange& e : program.exchanges)
+      if (e.producer == producer && e.consumer == reader && e.part == part &&
+          contains(e.fields, field))
+        return ok_status();
+    return invalid_input(
+        cat("no exchange brings ", field, " of ", program.graph.calls[producer.value].name,
             reader.value < 0 ? " to all" : cat(" to ", program.graph.calls[reader.value].name)));
+  };
+  for (const SamplePart part : parts) {
+    for (const std::string& field : fields) BRAID_TRY(brought(field, part));
+    if (brings_beginnings(program, producer, reader, part)) BRAID_TRY(brought(kBegunIds, part));
+  }
   return ok_status();
 }
 

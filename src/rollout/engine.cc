@@ -82,10 +82,9 @@ class PagedEngine : public Engine {
   Status make_room() override { return provide_pool(page_limit(scheduler_.sequences())); }
   int64_t cache_bytes() const override { return pool_.bytes(page_limit(scheduler_.sequences())); }
   const std::string& shortage() const override { return shortage_; }
-  std::optional<int64_t> produced(SampleId sample) const override {
+  const std::vector<int32_t>* drawn(SampleId sample) const override {
     const auto found = sequences_.find(sample.value);
-    if (found == sequences_.end()) return std::nullopt;
-    return static_cast<int64_t>(found->second.progress.response_ids.size());
+    return found == sequences_.end() ? nullptr : &found->second.progress.response_ids;
   }
   Result<Exported> export_sequence(SampleId sample) override;
   Result<Exported> take_out(SampleId sample) override;
@@ -589,6 +588,11 @@ Status PagedEngine::import_sequence(Exported exported) {
 }
 
 }  // namespace
+
+std::optional<int64_t> Engine::produced(SampleId sample) const {
+  const std::vector<int32_t>* const tokens = drawn(sample);
+  return tokens == nullptr ? std::nullopt : std::optional(static_cast<int64_t>(tokens->size()));
+}
 
 Result<std::vector<Generated>> Engine::step() {
   BRAID_TRY(round());

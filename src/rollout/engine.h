@@ -153,7 +153,9 @@ class Engine {
   virtual const std::string& shortage() const = 0;
 
   // New tokens of an unfinished sequence so far; none where it is not in this engine.
-  virtual std::optional<int64_t> produced(SampleId sample) const = 0;
+  std::optional<int64_t> produced(SampleId sample) const;
+  // These tokens; null where it is not in this engine. Until the next round.
+  virtual const std::vector<int32_t>* drawn(SampleId sample) const = 0;
   // An unfinished sequence with its cache, for migration to another engine; it leaves this one.
   struct Exported {
     Request request;

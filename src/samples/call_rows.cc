@@ -10,6 +10,7 @@
 #include "program/layout.h"
 #include "program/partition_options.h"
 #include "program/placement.h"
+#include "program/scored_prefixes.h"
 #include "samples/call_groups.h"
 
 namespace braid::inline samples {
@@ -204,9 +205,17 @@ std::vector<SampleRows> CallRows::owned(CallId call, int64_t step, SamplePart pa
   return uses_model(entry) ? partition(call, step, part).owned : std::vector<SampleRows>();
 }
 
+std::vector<int64_t> CallRows::prefixes(CallId call, SamplePart part) const {
+  if (prefix_part(program_, call, part) == PrefixPart::kNone) return {};
+  return prefixes_scored(program_, call, samples_of(store_, call), parts_.handed);
+}
+
 std::vector<SampleRows> CallRows::by_rank(CallId call, int64_t step, SamplePart part) {
+  return on_ranks(call, owned(call, step, part));
+}
+
+std::vector<SampleRows> CallRows::on_ranks(CallId call, std::vector<SampleRows> owned) const {
   const auto samples = static_cast<int64_t>(store_.size());
-  std::vector<SampleRows> owned = this->owned(call, step, part);
   if (placed()) return rows_by_rank(program_, call, samples, std::move(owned));
   return owned.empty() ? partition_requests(samples, alone_.strategy) : std::move(owned);
 }
@@ -225,7 +234,9 @@ std::vector<SampleRows> CallRows::written_by_rank(CallId call, int64_t step, Sam
 
 std::vector<SampleRows> CallRows::read_by_rank(CallId call, int64_t step, SamplePart part) {
   if (computes(call)) return computed(call, step);
-  std::vector<SampleRows> rows = by_rank(call, step, part);
+  const bool begins = prefix_part(program_, call, part) == PrefixPart::kBeginnings;
+  std::vector<SampleRows> rows =
+      begins ? on_ranks(call, rows_read(partition(call, step, part))) : by_rank(call, step, part);
   if (replays(call)) return std::vector<SampleRows>(rows.size());
   if (!placed()) return rows;
   return braid::read_by_rank(program_, call, std::move(rows), scored_by_rank(call, step));

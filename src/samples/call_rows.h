@@ -85,6 +85,10 @@ class CallRows : public RowsByRank {
   // that it has read.
   std::vector<SampleRows> scored_by_rank(CallId call, int64_t step);
 
+  // Tokens of each sample that a part of the call scores ahead of the others or has scored, by row
+  // (program/scored_prefixes.h); empty: of none.
+  std::vector<int64_t> prefixes(CallId call, SamplePart part) const;
+
   // The rows of which each rank computes what a compute call writes, [rank].
   const std::vector<ComputedRows>& computed_by_rank(CallId call, int64_t step);
 
@@ -101,6 +105,8 @@ class CallRows : public RowsByRank {
 
  private:
   std::vector<PartitionSample> samples_of(const SampleStore& store, CallId call) const;
+  // Rows of the data-parallel ranks, on their ranks.
+  std::vector<SampleRows> on_ranks(CallId call, std::vector<SampleRows> owned) const;
   // By data-parallel rank.
   std::vector<SampleRows> owned(CallId call, int64_t step, SamplePart part);
   // Whether the values of a reward call are those that were recorded.

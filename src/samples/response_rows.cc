@@ -68,6 +68,38 @@ ResponseRows pack_responses(const std::vector<std::vector<int32_t>>& prompts,
           to_device(at::tensor(last, at::kLong), device)};
 }
 
+ResponseRows pack_parts(const std::vector<std::vector<int32_t>>& prompts,
+                        const std::vector<std::vector<int32_t>>& responses,
+                        const std::vector<size_t>& rows, const std::vector<Interval>& parts,
+                        at::Device device) {
+  ResponseRows out;
+  AttentionBatch& attention = out.batch.attention;
+  std::vector<int64_t> tokens, positions, predicting, targets, last;
+  attention.query_begin = {0};
+  for (size_t i = 0; i < rows.size(); ++i) {
+    const std::vector<int32_t>&prompt = prompts[rows[i]], &response = responses[rows[i]];
+    const int64_t length = std::ssize(prompt), all = length + std::ssize(response);
+    const auto token = [&](int64_t at) { return at < length ? prompt[at] : response[at - length]; };
+    for (int64_t at = parts[i].begin; at < parts[i].end; ++at) {
+      if (at + 1 >= length && at + 1 < all) {
+        predicting.push_back(std::ssize(tokens));
+        targets.push_back(token(at + 1));
+      }
+      tokens.push_back(token(at));
+      positions.push_back(at);
+    }
+    attention.query_begin.push_back(static_cast<int32_t>(tokens.size()));
+    attention.cached.push_back(static_cast<int32_t>(parts[i].begin));
+    last.push_back(std::ssize(tokens) - 1);
+  }
+  out.batch.tokens_T = to_device(at::tensor(tokens, at::kLong), device);
+  out.batch.positions_T = to_device(at::tensor(positions, at::kLong), device);
+  out.rows_R = to_device(at::tensor(predicting, at::kLong), device);
+  out.targets_R = to_device(at::tensor(targets, at::kLong), device);
+  out.last_S = to_device(at::tensor(last, at::kLong), device);
+  return out;
+}
+
 Result<TokenBatch> PackedBatches::tokens(int32_t micro_batch, const SampleStore& store,
                                          const std::string& responses, const Rows& rows,
                                          at::Device device) {

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "nn/model.h"
+#include "program/layout.h"
 #include "samples/sample_store.h"
 
 namespace braid::inline samples {
@@ -30,6 +31,14 @@ ResponseRows pack_responses(const std::vector<std::vector<int32_t>>& prompts,
                             const std::vector<std::vector<int32_t>>& responses,
                             const std::vector<size_t>& rows, at::Device device, bool share_prompts,
                             const std::vector<uint64_t>& ids = {});
+
+// Tokens [begin, end) of each of the rows, whose earlier ones are in caches, and the rows among
+// them that predict response tokens which are there. The page tables are the caller's. `parts[i]`
+// is of rows[i] and not empty.
+ResponseRows pack_parts(const std::vector<std::vector<int32_t>>& prompts,
+                        const std::vector<std::vector<int32_t>>& responses,
+                        const std::vector<size_t>& rows, const std::vector<Interval>& parts,
+                        at::Device device);
 
 // The packed micro-batches of a call that are on their way, by index: packed at their first use,
 // and let go once their results are taken.

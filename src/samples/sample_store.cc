@@ -11,6 +11,7 @@
 
 #include "base/text.h"
 #include "device/device_copy.h"
+#include "program/scored_prefixes.h"
 
 namespace braid::inline samples {
 namespace {
@@ -68,6 +69,7 @@ Result<StoredSample> parse_sample(const Json& json) {
 SampleStore::SampleStore(const Graph& graph) {
   for (const Call& call : graph.calls)
     for (const Field& field : call.writes) fields_[field.name] = field;
+  if (generates(graph)) fields_[kBegunIds] = begun_field();
 }
 
 void SampleStore::begin(std::vector<StoredSample> samples) {

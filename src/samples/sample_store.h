@@ -100,14 +100,16 @@ class SampleStore {
   // The flag that says of a call's responses whether they were cut, of those that it reads or
   // writes; truncated where it has none.
   std::string cut_flag_of(const Call& call) const;
+  // The counts that say how many numbers each sample has of a field; "": one.
+  const std::string& sizes_of(const std::string& field) const { return fields_.at(field).sizes; }
   // How many of them each sample has.
   std::vector<int64_t> lens_of(const Call& call) const {
-    return counts(fields_.at(responses_of(call)).sizes);
+    return counts(sizes_of(responses_of(call)));
   }
 
   // Says it of all rows.
   void set_lens_of(const Call& call, std::vector<int64_t> values) {
-    set_counts(fields_.at(responses_of(call)).sizes, std::move(values));
+    set_counts(sizes_of(responses_of(call)), std::move(values));
   }
 
   // Weights of this version have drawn so many further tokens of the row's response.

@@ -8,6 +8,7 @@
 
 #include "base/text.h"
 #include "program/compile_to_price.h"
+#include "search/parts.h"
 #include "sim/simulate.h"
 
 namespace braid::inline search {
@@ -44,8 +45,7 @@ class MigrationSearch {
     plan.fusion.migrate_below_samples = 1;
     plan.fusion.migrate_again_below.clear();
     BRAID_ASSIGN(handed_, compile_to_price(plan, problem_));
-    plan.fusion.migrate_below_samples = plan.fusion.migrate_to_samples = 0;
-    plan.fusion.migrate_cache = true;
+    plan.fusion = without_hand_over(plan.fusion);
     BRAID_ASSIGN(const Program apart, compile_to_price(plan, problem_));
     BRAID_ASSIGN(apart_, point(apart, 0));
     return ok_status();
@@ -125,7 +125,7 @@ class MigrationSearch {
     SimOptions simulation;
     simulation.seed = options_.seed;
     simulation.idle_calls = options_.idle_calls;
-    simulation.scored_prefixes = options_.scored_prefixes;
+    simulation.free_prefixes = options_.free_prefixes;
     if (options_.steps.empty()) return point_of_step(program, below, simulation);
     MigrationPoint out{below};
     const auto count = static_cast<double>(options_.steps.size());
@@ -279,9 +279,8 @@ Result<MigrationProposal> propose_migration(const ExecutionPlan& plan,
   const MigrationPoint handed = search.fastest(tried);
   MigrationProposal out{plan, search.apart(), search.samples(), asked, search.curve(tried), {}};
   out.tried.migrate_to_samples = tried.first, out.tried.migrate_cache = tried.second;
-  out.tried.migrate_again_below.clear(), out.plan.fusion.migrate_again_below.clear();
-  out.plan.fusion.migrate_below_samples = out.plan.fusion.migrate_to_samples = 0;
-  out.plan.fusion.migrate_cache = true;
+  out.tried.migrate_again_below.clear();
+  out.plan.fusion = without_hand_over(plan.fusion);
   if (!is_worth_it(handed, search.apart())) {
     out.why_not = why_not(problem, search.apart(), handed);
     return out;

@@ -65,7 +65,7 @@ class PartEdits {
     for (int part = 0; part <= kHandOverParts / 2; ++part) {
       Fusion handed = plan_.fusion;
       handed.migrate_below_samples = samples_of(problem_) * part / kHandOverParts;
-      if (part == 0) handed.migrate_to_samples = 0, handed.migrate_cache = true;
+      if (part == 0) handed = without_hand_over(handed);
       std::erase_if(handed.migrate_again_below,
                     [&](int64_t below) { return below >= handed.migrate_below_samples; });
       keep(handed);
@@ -108,10 +108,14 @@ class PartEdits {
     keep(other);
   }
 
-  // Whether caches move, and parts and multiples of a replica's share that replicas go on with.
+  // Whether caches move and beginnings are scored, and parts and multiples of a replica's share
+  // that replicas go on with.
   void add_ways_of_samples() {
     Fusion other = plan_.fusion;
     other.migrate_cache = !other.migrate_cache;
+    keep(other);
+    other = plan_.fusion;
+    other.scored_prefixes = !other.scored_prefixes;
     keep(other);
     other = plan_.fusion;
     for (const CallPlan& entry : plan_.calls) {
@@ -179,6 +183,16 @@ std::vector<int64_t> numbers_beside_scoring(const PlanningProblem& problem) {
   for (int64_t first = (all + kMostPartsOfUpdate - 1) / kMostPartsOfUpdate; first < all; first *= 2)
     out.push_back(first);
   return out;
+}
+
+Fusion without_hand_over(Fusion fusion) {
+  const Fusion off;
+  fusion.migrate_below_samples = off.migrate_below_samples;
+  fusion.migrate_again_below = off.migrate_again_below;
+  fusion.migrate_to_samples = off.migrate_to_samples;
+  fusion.migrate_cache = off.migrate_cache;
+  fusion.scored_prefixes = off.scored_prefixes;
+  return fusion;
 }
 
 std::vector<ExecutionPlan> part_edits(const ExecutionPlan& plan, const PlanningProblem& problem,

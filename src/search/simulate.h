@@ -17,7 +17,7 @@ struct SimulationOptions {
   // Lengths of recorded steps in place of drawn ones: hand-overs are priced by the mean over all of
   // them, other plans by the first.
   std::vector<SampleLengths> steps = {};
-  ScoredPrefixes scored_prefixes = ScoredPrefixes::kNone;  // as in SimOptions, of hand-overs
+  bool free_prefixes = false;  // as in SimOptions, of hand-overs
 };
 
 // Errors: a plan that breaks a rule, lengths that do not match. A plan that runs out of memory is a

@@ -137,8 +137,8 @@ class WholeSearch {
   // out of fewer numbers, where that is faster.
   Status choose_numbers(JudgedPlan* at) {
     ExecutionPlan plan = at->plan;
-    plan.fusion.migrate_below_samples = kAutoMigration, plan.fusion.migrate_again_below.clear();
-    plan.fusion.migrate_to_samples = 0, plan.fusion.migrate_cache = true;
+    plan.fusion = without_hand_over(plan.fusion);
+    plan.fusion.migrate_below_samples = kAutoMigration;
     if (late() || !validate(plan, problem_).ok()) return ok_status();
     MigrationLimits limits;
     limits.points =
@@ -151,8 +151,11 @@ class WholeSearch {
     if (chosen.status().code() == Code::kInvalidInput) return ok_status();
     BRAID_TRY(chosen.status());
     out_.tried += std::ssize(chosen->curve);
-    if (chosen->chosen.below == 0) return ok_status();
-    return keep_faster(std::move(chosen->plan), at).status();
+    if (chosen->chosen.below > 0) BRAID_TRY(keep_faster(std::move(chosen->plan), at).status());
+    if (at->plan.fusion.migrate_below_samples == 0) return ok_status();
+    ExecutionPlan begun = at->plan;
+    begun.fusion.scored_prefixes = true;
+    return step_with_part(std::move(begun), at).status();
   }
 
   // A plan that was found with a hand-over and may be better with another one, or fused too.

@@ -13,6 +13,7 @@
 #include "base/text.h"
 #include "comm/channels.h"
 #include "host/work_section.h"
+#include "program/scored_prefixes.h"
 
 namespace braid::inline session {
 namespace {
@@ -69,7 +70,10 @@ void HandOverCalls::abandon() {
   telling_.clear();
 }
 
-Status HandOverCalls::end_step() { return wait_for_all(telling_); }
+Status HandOverCalls::end_step() {
+  step_.store.drop(kBegunIds);
+  return wait_for_all(telling_);
+}
 
 const HandOver* HandOverCalls::last() const {
   const std::vector<HandOver>& handed = step_.rows.handed();
@@ -245,12 +249,40 @@ Status HandOverCalls::hand_over(CallId id) {
   step_.rows.hand_over(handed);
   note_metrics(handed);
   rounds_ = 0;
+  BRAID_TRY(end_part(id, handed));
+  const bool last = std::ssize(step_.rows.handed()) == step_.program.scoring.hand_overs();
+  return last && step_.program.scoring.prefixes ? show_begun(id, handed) : ok_status();
+}
+
+// Writes what has finished, and moves what has not.
+Status HandOverCalls::end_part(CallId id, const HandOver& handed) {
   if (!step_.takes_part(id)) return ok_status();
   few_left_ = !handed.goes_on[step_.rows.dp_rank(id, step_.rank())];
   const auto part = static_cast<SamplePart>(step_.rows.handed().size());
   BRAID_TRY(
       generation_.write(step_.store, step_.rows.mine(id, step_.position.step, step_.rank(), part)));
   return migrate(id, handed);
+}
+
+void HandOverCalls::note_begun() const {
+  int64_t tokens = 0;
+  for (const CallId scorer : step_.program.scoring.scorers)
+    for (const int64_t prefix : step_.rows.prefixes(scorer, begun_part(step_.program)))
+      tokens += prefix;
+  step_.record.metrics["rollout/begun_tokens"].add(static_cast<double>(tokens));
+}
+
+Status HandOverCalls::show_begun(CallId id, const HandOver& handed) {
+  SampleStore& store = step_.store;
+  std::vector<int64_t> lens(store.size(), 0);
+  for (size_t i = 0; i < handed.late.size(); ++i) lens[handed.late[i]] = handed.produced[i];
+  store.set_counts(kBegunLens, std::move(lens));
+  if (step_.rank() == 0) note_begun();
+  if (!step_.takes_part(id)) return ok_status();
+  const SampleRows& own = handed.left[step_.rows.dp_rank(id, step_.rank())];
+  TokenLists tokens;
+  for (const int32_t row : own) tokens.push_back(generation_.drawn(store, row));
+  return store.put_tokens(kBegunIds, rows_of(own), std::move(tokens));
 }
 
 // The first hand-over of a step has names of its own.

@@ -62,6 +62,10 @@ class HandOverCalls {
   Status tell_progress(CallId call);
   void note_progress(const SampleRows& rows, const at::Tensor& told);
   void note_metrics(const HandOver& handed) const;
+  void note_begun() const;
+  // What there is of samples that are left, for those who score their beginnings.
+  Status show_begun(CallId call, const HandOver& handed);
+  Status end_part(CallId call, const HandOver& handed);
   Status migrate(CallId call, const HandOver& handed);
   // A sample that has got so many new tokens, with what is listed for it.
   Status give(size_t row, int64_t produced, DeviceId to, TransferAudit& audit);

@@ -55,7 +55,7 @@ Result<InferredRows> InferCalls::run_in_step(const Call& call, const SampleStore
   ledger.expect(call.name, rows_in(step_.rows.partition(id, step_.position.step, part)));
   // Ranks that still generate have none of what has finished.
   if (begins_apart(step_.program, id, part) &&
-      step_.rows.mine(id, step_.position.step, step_.rank(), part).empty())
+      step_.rows.read_by_rank(id, step_.position.step, part)[step_.rank()].empty())
     return InferredRows();
   BRAID_ASSIGN(InferredRows done, run({call, store, step_.rows, step_.work, step_.position.step,
                                        &store != &step_.store, part}));

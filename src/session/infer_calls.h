@@ -29,7 +29,10 @@ class InferCalls {
   // as computed.
   Result<InferredRows> run_in_step(const Call& call, const SampleStore& store, SamplePart part);
   // Frees what a failure left.
-  void abandon() { inference_.abandon(); }
+  void abandon() {
+    inference_.abandon();
+    inference_.forget_begun();
+  }
 
  private:
   Result<InferWork> work_of(const InferOf& what);

@@ -5,6 +5,7 @@
 #include <numeric>
 
 #include "program/listed_messages.h"
+#include "program/scored_prefixes.h"
 
 namespace braid::inline sim {
 namespace {
@@ -69,15 +70,14 @@ std::vector<int64_t> numbers_of(const Field& field, const SampleLengths& lengths
                                           : std::vector<int64_t>(lengths.prompt.size(), 1);
 }
 
-std::vector<std::vector<ExchangePrice>> price_exchanges(const Program& program,
-                                                        const Workload& workload,
-                                                        const SampleLengths& lengths,
-                                                        RowsByRank& rows,
-                                                        const ExchangeLinks& links) {
+std::vector<std::vector<ExchangePrice>> price_exchanges(
+    const Program& program, const Workload& workload, const SampleLengths& lengths,
+    const std::vector<int64_t>& begun, RowsByRank& rows, const ExchangeLinks& links) {
   const size_t ranks = program.ranks.size();
   const auto numbers = [&](const std::vector<Field>& fields) {
     std::vector<MovedField> out;
-    for (const Field& field : fields) out.push_back({field.name, numbers_of(field, lengths)});
+    for (const Field& field : fields)
+      out.push_back({field.name, field.name == kBegunIds ? begun : numbers_of(field, lengths)});
     return out;
   };
   FieldHoldings holdings(ranks);

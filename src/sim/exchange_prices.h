@@ -29,11 +29,10 @@ struct ExchangeLinks {
 };
 
 // Of every entry of the program's table, [entry][rank]; a share's ranks are alike: all wait for the
-// slowest. `rows`: of the step.
-std::vector<std::vector<ExchangePrice>> price_exchanges(const Program& program,
-                                                        const Workload& workload,
-                                                        const SampleLengths& lengths,
-                                                        RowsByRank& rows,
-                                                        const ExchangeLinks& links);
+// slowest. `rows`: of the step; `begun`: new tokens so far of what is left at the last hand-over,
+// by row.
+std::vector<std::vector<ExchangePrice>> price_exchanges(
+    const Program& program, const Workload& workload, const SampleLengths& lengths,
+    const std::vector<int64_t>& begun, RowsByRank& rows, const ExchangeLinks& links);
 
 }  // namespace braid::inline sim

@@ -81,7 +81,7 @@ TEST(FieldMoves, OfARankComeFromThoseThatHaveItsRows) {
                                  return LinkTime{1, LinkKind::kNvlink};
                                },
                                [](OpKind, double) { return 0.0; }};
-  const auto prices = price_exchanges(program, problem.workload, lengths, rows, links);
+  const auto prices = price_exchanges(program, problem.workload, lengths, {}, rows, links);
   ASSERT_EQ(prices.size(), 1u);
   EXPECT_TRUE(prices[0][0].senders.empty());
   EXPECT_EQ(prices[0][1].senders, (std::vector<int32_t>{0}));

@@ -1,5 +1,5 @@
-// What scoring samples before they end would gain.
-#include "sim/scored_prefixes.h"
+// What scoring samples before they end gains, and what it takes of memory.
+#include "program/scored_prefixes.h"
 
 #include <gtest/gtest.h>
 
@@ -11,51 +11,6 @@
 
 namespace braid::inline sim {
 namespace {
-
-// A replica that goes on with rows 1 and 3 of four, and one whose samples have finished.
-std::vector<PricedHandOver> handed_over() {
-  PricedHandOver out;
-  out.handed.late = {1, 3};
-  out.handed.left = {{}, {1, 3}};
-  out.left = {{}, {{.prompt = 7, .response = 20, .produced = 12}, {.prompt = 7, .response = 9}}};
-  return {out};
-}
-
-std::vector<PartitionSample> four_samples() {
-  std::vector<PartitionSample> out;
-  for (const int64_t response : {3, 20, 4, 9})
-    out.push_back({SampleId{std::ssize(out)}, GroupId{0}, 7, response});
-  return out;
-}
-
-using Tokens = std::vector<int64_t>;
-
-TEST(ScoredPrefixes, AreWhatThereWasOfEachSample) {
-  const auto scored = [](ScoredPrefixes how, const FreeRanks& free) {
-    return prefixes_scored(how, four_samples(), handed_over(), free);
-  };
-  EXPECT_EQ(scored(ScoredPrefixes::kAtHandOver, {{true, false}}), (Tokens{0, 18, 0, 6}));
-  EXPECT_EQ(scored(ScoredPrefixes::kFree, {{true, false}}), (Tokens{0, 26, 0, 15}));
-  EXPECT_EQ(scored(ScoredPrefixes::kAtHandOver, {{false, false}}), Tokens());
-}
-
-// Beginning and rest are the sample, and a row of the rest sees all before it.
-TEST(ScoredPrefixes, CutEachSampleOnce) {
-  const Tokens prefixes = {0, 18, 0, 6};
-  const auto whole = four_samples();
-  const auto begun = samples_of_part(whole, prefixes, PrefixPart::kBeginnings),
-             rest = samples_of_part(whole, prefixes, PrefixPart::kRest);
-  for (size_t row : {1, 3}) {
-    EXPECT_EQ(begun[row].prompt + begun[row].response, prefixes[row]);
-    EXPECT_EQ(begun[row].prompt + begun[row].response + rest[row].prompt + rest[row].response,
-              whole[row].prompt + whole[row].response);
-  }
-  EXPECT_EQ(begun[0], whole[0]);
-  EXPECT_EQ(samples_of_part(whole, prefixes, PrefixPart::kNone), whole);
-  std::vector<PackedLength> lengths = packed_lengths({3, 1}, rest, false);
-  add_prefixes({3, 1}, prefixes, &lengths);
-  EXPECT_EQ(lengths, (std::vector<PackedLength>{{16, 6}, {27, 18}}));
-}
 
 // Lengths with a tail on 16 devices, each a replica.
 class TailTest : public testing::Test {
@@ -70,23 +25,28 @@ class TailTest : public testing::Test {
       if (call.call.starts_with("update")) call.strategy.zero_stage = 3;
     }
     plan.fusion.migrate_below_samples = 32;
-    auto program = compile(plan, problem_);
-    EXPECT_TRUE(program.ok()) << program.status().message();
-    program_ = *std::move(program);
+    whole_ = compiled(plan);
+    plan.fusion.scored_prefixes = true;
+    program_ = compiled(plan);
   }
 
-  SimOptions options(ScoredPrefixes how) const {
-    SimOptions out;
-    out.scored_prefixes = how;
-    return out;
+  Program compiled(const ExecutionPlan& plan) const {
+    auto program = compile(plan, problem_);
+    EXPECT_TRUE(program.ok()) << program.status().message();
+    return *std::move(program);
+  }
+  Trace traced(const Program& program, bool free = false) const {
+    SimOptions options;
+    options.free_prefixes = free;
+    auto trace = simulate(program, problem_, committed_calibration(), options);
+    EXPECT_TRUE(trace.ok()) << trace.status().message();
+    return *std::move(trace);
   }
   // Seconds until the last sample is scored by a call that may begin early.
-  double scored_s(ScoredPrefixes how) {
-    const auto trace = simulate(program_, problem_, committed_calibration(), options(how));
-    EXPECT_TRUE(trace.ok()) << trace.status().message();
+  double scored_s(const Program& program, bool free = false) const {
     double out = 0;
-    for (const CallSummary& call : trace->calls)
-      for (const CallId scorer : program_.scoring.scorers)
+    for (const CallSummary& call : traced(program, free).calls)
+      for (const CallId scorer : program.scoring.scorers)
         if (call.call == scorer) out = std::max(out, call.end_s);
     return out;
   }
@@ -97,14 +57,13 @@ class TailTest : public testing::Test {
                                                 .nodes = 2,
                                                 .prompts = 512,
                                                 .response_tokens = 400});
-  Program program_;
+  Program whole_, program_;
 };
 
 // Each token is computed once, and what comes after a beginning where its keys are.
 TEST_F(TailTest, RanksThatHaveABeginningScoreItsRest) {
-  const SimOptions what_if = options(ScoredPrefixes::kAtHandOver);
-  const SampleLengths lengths = draw_lengths(problem_.workload, what_if.seed);
-  StepPrices prices(program_, problem_, committed_calibration(), what_if, lengths);
+  const SampleLengths lengths = draw_lengths(problem_.workload, 0);
+  StepPrices prices(program_, problem_, committed_calibration(), {}, lengths);
   ASSERT_TRUE(prices.prepare().ok());
   const double all = std::accumulate(lengths.prompt.begin(), lengths.prompt.end(), 0.0) +
                      std::accumulate(lengths.response.begin(), lengths.response.end(), 0.0);
@@ -131,12 +90,40 @@ TEST_F(TailTest, RanksThatHaveABeginningScoreItsRest) {
 }
 
 TEST_F(TailTest, GainsLessThanAtNoCost) {
-  const double whole = scored_s(ScoredPrefixes::kNone),
-               once = scored_s(ScoredPrefixes::kAtHandOver),
-               bound = scored_s(ScoredPrefixes::kFree);
+  const double whole = scored_s(whole_), once = scored_s(program_), bound = scored_s(whole_, true);
   EXPECT_LT(once, 0.99 * whole);
   EXPECT_LT(bound, once);
   std::printf("scored after %.3f s, with beginnings %.3f s, at most %.3f s\n", whole, once, bound);
+}
+
+// Keys and values of the beginnings, by token, are held from one part of a call to the other.
+TEST_F(TailTest, HoldsTheCachesOfBeginnings) {
+  const SampleLengths lengths = draw_lengths(problem_.workload, 0);
+  StepPrices prices(program_, problem_, committed_calibration(), {}, lengths);
+  ASSERT_TRUE(prices.prepare().ok());
+  const CallId scorer = program_.scoring.scorers.front();
+  const HandOver& handed = prices.hand_overs().back().handed;
+  double tokens = 0, bytes = 0;
+  for (size_t i = 0; i < handed.late.size(); ++i)
+    tokens += static_cast<double>(lengths.prompt[handed.late[i]] + handed.produced[i] - 1);
+  for (int dp_rank = 0; dp_rank < 16; ++dp_rank) bytes += prices.begun_bytes(scorer, dp_rank);
+  EXPECT_DOUBLE_EQ(bytes, tokens * prices.cost(scorer).cache_bytes_per_token());
+  SimOptions options;
+  options.memory_curve = true;
+  const auto held = [&](const Program& program) {
+    double most = 0;
+    const auto trace = simulate(program, problem_, committed_calibration(), options);
+    double scored_from_s = 0;
+    for (const CallSummary& call : trace->calls)
+      if (call.call == program.scoring.generate) scored_from_s = call.end_s;
+    for (const DeviceSummary& device : trace->devices)
+      for (const MemoryPoint& point : device.memory)
+        if (point.at_s > scored_from_s) most = std::max(most, point.use[MemoryOwner::kKvCache]);
+    return most;
+  };
+  EXPECT_EQ(held(whole_), 0);
+  EXPECT_GE(held(program_), prices.begun_bytes(scorer, 15));
+  EXPECT_GT(prices.begun_bytes(scorer, 15), 0);
 }
 
 }  // namespace

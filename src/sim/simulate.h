@@ -30,26 +30,16 @@ SampleLengths draw_lengths(const Workload& workload, uint64_t seed);
 // What is taken where nobody has measured it (rollout/length_correlation of a run).
 inline constexpr double kLengthCorrelation = 0.5;
 
-// What-if of a generation that is handed over: how much the calls that score with it
-// (FusedScoring::scorers) have scored of the samples that are left when these end, with keys and
-// values kept. No list says it, and memory does not know of it (sim/scored_prefixes.h).
-enum class ScoredPrefixes {
-  kNone,
-  // What there was of each at the last hand-over: ranks that are free score it with what has
-  // finished, and later the rest.
-  kAtHandOver,
-  // All but the last token, at no cost: no way to score samples while they are generated gains
-  // more.
-  kFree,
-};
-
 struct SimOptions {
   uint64_t seed = 0;                     // of the lengths
   std::optional<SampleLengths> lengths;  // of a recorded run in place of drawn ones
   // How the lengths that a plan with fusion.predicted_lengths is told correlate with what they
   // become: of the mean over the responses to a prompt (sim/predicted_lengths.h).
   double length_correlation = kLengthCorrelation;
-  ScoredPrefixes scored_prefixes = ScoredPrefixes::kNone;
+  // What-if of a generation that is handed over: its scorers (FusedScoring::scorers) have scored
+  // all but the last token of the samples that are left when these end, at no cost and with keys
+  // and values that take no memory. No way to score samples while they are generated gains more.
+  bool free_prefixes = false;
   std::set<std::string> idle_calls;  // training calls that leave their weights as they are
   bool events = false;               // keep Trace::events
   bool memory_curve = false;         // keep DeviceSummary::memory

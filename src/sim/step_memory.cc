@@ -4,6 +4,7 @@
 
 #include "base/units.h"
 #include "pricing/memory.h"
+#include "program/scored_prefixes.h"
 #include "sim/step_simulation.h"
 
 namespace braid::inline sim {
@@ -44,6 +45,23 @@ void StepSimulation::add_call_memory(CallId id, SamplePart part) {
       hold(device, block, MemoryOwner::kActivations, cost.prefill_bytes(tokens));
     hold(device, block, MemoryOwner::kGathered,
          cost.gathered_bytes(grid_position(where.strategy, i).stage));
+  }
+  if (prices_.prefix_part(id, part) != PrefixPart::kNone) add_begun_memory(id, part);
+}
+
+// Keys and values of beginnings stay until the rest is scored.
+void StepSimulation::add_begun_memory(CallId id, SamplePart part) {
+  const CallPlacement& where = program_.calls[id.value];
+  for (size_t i = 0; i < where.mesh.devices.size(); ++i) {
+    const DeviceId device = where.mesh.devices[i];
+    const int dp_rank = grid_position(where.strategy, i).dp_rank;
+    const Block& block = this->block(id, device, part);
+    hold(device, block, MemoryOwner::kKvCache, prices_.cached_bytes(id, dp_rank, part));
+    if (part == begun_part(program_)) continue;
+    const Block& begun = this->block(id, device, begun_part(program_));
+    const double bytes = prices_.begun_bytes(id, dp_rank);
+    change(device, {begun.begin, 0, MemoryOwner::kKvCache, begun.first, bytes});
+    change(device, {block.end, 1, MemoryOwner::kKvCache, block.last, -bytes});
   }
 }
 

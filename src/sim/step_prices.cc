@@ -9,7 +9,6 @@
 #include "sim/carried_steps.h"
 #include "sim/predicted_lengths.h"
 #include "sim/priced_rows.h"
-#include "sim/scored_prefixes.h"
 #include "sim/work_cuts.h"
 
 namespace braid::inline sim {
@@ -97,8 +96,7 @@ Status StepPrices::prepare() {
   for (size_t i = 0; i < calls; ++i)
     if (program_.graph.calls[i].carried_steps > 0) take_carried(CallId{static_cast<int32_t>(i)});
   if (program_.scoring.is_on()) take_hand_over();
-  if (program_.scoring.is_on() && options_.scored_prefixes != ScoredPrefixes::kNone)
-    find_scored_prefixes();
+  if (program_.scoring.is_on()) find_prefixes();
   partition_calls();
   find_computed();
   price_exchanges();
@@ -114,7 +112,8 @@ void StepPrices::price_exchanges() {
             kind == OpKind::kAllReduce ? CollectiveOp::kAllReduce : CollectiveOp::kAllGather,
             bytes);
       }};
-  exchanges_ = sim::price_exchanges(program_, problem_.workload, lengths_, rows, links);
+  exchanges_ =
+      sim::price_exchanges(program_, problem_.workload, lengths_, begun_lens(), rows, links);
   for (size_t entry = 0; entry < exchanges_.size(); ++entry) {
     const CallId call = program_.exchanges[entry].samples_of();
     const double draws = draws_of(problem_, program_.graph.calls[call.value].name);
@@ -215,6 +214,14 @@ std::vector<HandOver> StepPrices::handed_alone() const {
   return out;
 }
 
+std::vector<int64_t> StepPrices::begun_lens() const {
+  std::vector<int64_t> out(lengths_.prompt.size(), 0);
+  if (handed_.empty()) return out;
+  const HandOver& last = handed_.back().handed;
+  for (size_t i = 0; i < last.late.size(); ++i) out[last.late[i]] = last.produced[i];
+  return out;
+}
+
 StepParts StepPrices::step_parts() const {
   StepParts out;
   out.handed = handed_alone();
@@ -229,23 +236,23 @@ StepParts StepPrices::step_parts() const {
   return out;
 }
 
-void StepPrices::find_scored_prefixes() {
-  const CallPlacement& generate = program_.calls[program_.scoring.generate.value];
+// A what-if knows the whole samples at the hand-over.
+void StepPrices::find_prefixes() {
+  std::vector<HandOver> handed = handed_alone();
+  for (size_t i = 0; i < handed.back().late.size() && options_.free_prefixes; ++i)
+    handed.back().produced[i] = lengths_.response[handed.back().late[i]];
   for (const CallId id : program_.scoring.scorers) {
-    const FreeRanks free = free_ranks(program_.calls[id.value], generate, handed_alone());
-    std::vector<int64_t> tokens =
-        prefixes_scored(options_.scored_prefixes, samples(id), handed_, free);
+    if (!options_.free_prefixes && !scores_beginnings(program_, id)) continue;
+    std::vector<int64_t> tokens = prefixes_scored(program_, id, samples(id), handed);
     if (!tokens.empty()) prefixes_[id] = std::move(tokens);
   }
 }
 
-Partition StepPrices::partition_of_part(const PartitionedCall& call, SamplePart part,
-                                        const StepParts& step, const Partition* whole) const {
-  Partition plain = partition_part(program_, call, part, step, whole);
-  const auto known = prefixes_.find(call.call);
-  if (known == prefixes_.end()) return plain;
-  return partition_with_prefixes(program_, call, part, step,
-                                 {options_.scored_prefixes, known->second}, std::move(plain));
+// What comes at no cost is in no list.
+PrefixPart StepPrices::prefix_part(CallId call, SamplePart part) const {
+  if (!options_.free_prefixes) return program::prefix_part(program_, call, part);
+  const bool rest = prefixes_.count(call) > 0 && part > begun_part(program_);
+  return rest ? PrefixPart::kRest : PrefixPart::kNone;
 }
 
 void StepPrices::partition_calls() {
@@ -257,12 +264,15 @@ void StepPrices::partition_calls() {
     const bool begins_early = braid::begins_early(program_, id);
     if (!runs_in_parts(program_, id) || begins_early) partitions_[i] = partition_anew(id);
     if (!runs_in_parts(program_, id)) continue;
-    const std::vector<PartitionSample> all = samples(id);
-    const PartitionedCall of{id, all, program_.calls[i].strategy,
-                             partition_options(problem_, call)};
     std::vector<Partition> parts;
     for (const SamplePart part : parts_of_call(program_, id)) {
-      parts.push_back(partition_of_part(of, part, step, begins_early ? &partitions_[i] : nullptr));
+      // What a list has of beginnings its rule knows by itself.
+      const std::vector<PartitionSample> all =
+          options_.free_prefixes ? samples(id, part) : samples(id);
+      const PartitionedCall of{id, all, program_.calls[i].strategy,
+                               partition_options(problem_, call)};
+      parts.push_back(
+          partition_part(program_, of, part, step, begins_early ? &partitions_[i] : nullptr));
       parts_[{id, part}] = parts.back();
     }
     if (!begins_early) partitions_[i] = joined(parts);
@@ -331,7 +341,11 @@ std::vector<SampleRows> StepPrices::written_rows(CallId id, SamplePart part) con
 
 std::vector<SampleRows> StepPrices::read_rows(CallId id, SamplePart part) const {
   if (program_.graph.calls[id.value].kind == CallKind::kCompute) return computed_.at(id);
-  return in_step(id, read_by_rank(program_, id, worked_on(id, part), scored(id)));
+  std::vector<SampleRows> rows = worked_on(id, part);
+  if (prefix_part(id, part) == PrefixPart::kBeginnings)
+    rows = rows_by_rank(program_, id, program_.calls[id.value].samples,
+                        rows_read(partition(id, part)));
+  return in_step(id, read_by_rank(program_, id, std::move(rows), scored(id)));
 }
 
 std::vector<SampleRows> StepPrices::told_rows(CallId id) const {
@@ -385,17 +399,19 @@ Partition StepPrices::partition_anew(CallId id) const {
 std::vector<PartitionSample> StepPrices::samples(CallId call, SamplePart part) const {
   const auto known = prefixes_.find(call);
   if (known == prefixes_.end()) return samples(call);
-  return samples_of_part(samples(call), known->second, prefix_part(program_, part));
+  return samples_of_part(samples(call), known->second, prefix_part(call, part));
 }
 
 MicroBatch StepPrices::micro_batch(CallId call, const SampleRows& rows,
                                    const std::vector<PartitionSample>& samples,
                                    SamplePart part) const {
-  std::vector<PackedLength> lengths =
-      packed_lengths(rows, samples, problem_.workload.share_prompts);
   const auto known = prefixes_.find(call);
-  if (known != prefixes_.end() && prefix_part(program_, part) == PrefixPart::kRest)
-    add_prefixes(rows, known->second, &lengths);
+  const PrefixPart what = prefix_part(call, part);
+  const bool cached =
+      what != PrefixPart::kNone && known != prefixes_.end() && is_cached(rows, known->second);
+  std::vector<PackedLength> lengths =
+      packed_lengths(rows, samples, problem_.workload.share_prompts && !cached);
+  if (cached && what == PrefixPart::kRest) add_prefixes(rows, known->second, &lengths);
   return cost(call).micro_batch(lengths);
 }
 

@@ -14,6 +14,7 @@
 #include "program/call_parts.h"
 #include "program/hand_over_messages.h"
 #include "program/listed_messages.h"
+#include "program/scored_prefixes.h"
 #include "sim/call_work.h"
 #include "sim/exchange_prices.h"
 #include "sim/hand_over_prices.h"
@@ -50,12 +51,19 @@ class StepPrices {
   // The samples of a call, and its partition: all epochs, which repeat the mini-batches of the
   // first; no mini-batch of a training call that stays idle.
   std::vector<PartitionSample> samples(CallId call) const;
-  // The same as a part of the call has them, where SimOptions::scored_prefixes asks for others.
+  // The same as a part of the call has them: some are scored in two parts.
   std::vector<PartitionSample> samples(CallId call, SamplePart part) const;
+  PrefixPart prefix_part(CallId call, SamplePart part) const;
   // Of a call that runs in parts all samples are what its ranks own alone.
   const Partition& partition(CallId call, SamplePart part = SamplePart::kAll) const;
   // Of a program that hands its generation over, in their order.
   const std::vector<PricedHandOver>& hand_overs() const { return handed_; }
+  // New tokens so far of what is left at the last one, by row; 0: of others.
+  std::vector<int64_t> begun_lens() const;
+  // Bytes that a rank of a call holds for beginnings that it has scored, and at most beside them in
+  // a part of it.
+  double begun_bytes(CallId call, int dp_rank) const;
+  double cached_bytes(CallId call, int dp_rank, SamplePart part) const;
   // Seconds until all ranks know what has finished at the first of them; and the messages by which
   // they know it at a later one.
   double first_hand_over_s() const;
@@ -156,9 +164,7 @@ class StepPrices {
   BatchOptions engine_options(CallId generate) const;
   void take_hand_over();
   std::vector<HandOver> handed_alone() const;
-  void find_scored_prefixes();
-  Partition partition_of_part(const PartitionedCall& call, SamplePart part, const StepParts& step,
-                              const Partition* whole) const;
+  void find_prefixes();
   StepParts step_parts() const;
   void find_computed();
   // A replica that takes samples over has the room that its engine opened with, and more where one

@@ -203,6 +203,33 @@ int64_t StepPrices::cache_budget(CallId id, int dp_rank,
   return std::max(longest, static_cast<int64_t>(std::max(tokens, 0.0)));
 }
 
+// By token, as they are kept.
+double StepPrices::begun_bytes(CallId id, int dp_rank) const {
+  const auto known = prefixes_.find(id);
+  const Partition& part = partition(id, begun_part(program_));
+  double tokens = 0;
+  if (known != prefixes_.end() && !part.begun.empty())
+    for (const int32_t row : part.begun[dp_rank]) tokens += static_cast<double>(known->second[row]);
+  return tokens * cost(id).cache_bytes_per_token();
+}
+
+// In pages: of the micro-batch with the most.
+double StepPrices::cached_bytes(CallId id, int dp_rank, SamplePart part) const {
+  const auto known = prefixes_.find(id);
+  if (known == prefixes_.end() || prefix_part(id, part) == PrefixPart::kNone) return 0;
+  const std::vector<PartitionSample> whole = samples(id);
+  const bool rest = prefix_part(id, part) == PrefixPart::kRest;
+  int64_t most = 0;
+  for (const SampleRows& rows : partition(id, part).minibatches.front().micro_batches[dp_rank]) {
+    int64_t pages = 0;
+    for (const int32_t row : rows)
+      if (known->second[row] > 0)
+        pages += pages_for(rest ? whole[row].prompt + whole[row].response : known->second[row]);
+    most = std::max(most, pages);
+  }
+  return static_cast<double>(most * kPageTokens) * cost(id).cache_bytes_per_token();
+}
+
 ReplicaRequests StepPrices::replica_requests(CallId call, int dp_rank, SamplePart part) const {
   if (const auto found = carried_.find(call); found != carried_.end())
     return found->second[dp_rank];

@@ -204,6 +204,7 @@ class StepSimulation {
   // step_memory.cc: who holds what.
   bool has_several_passes(CallId id, SamplePart part) const;
   void add_call_memory(CallId id, SamplePart part);
+  void add_begun_memory(CallId id, SamplePart part);
   void add_field_memory(CallId id);
   const std::vector<int32_t>& instructions_of(StageRun* run, OpKind kind) const;
   void remember_pass(StageRun* run, const Op& op, const PassTasks& tasks, const MicroBatch& batch);

@@ -167,6 +167,31 @@ TEST_F(JobHandOver, PredictedLengthsChangeNoBit) {
     EXPECT_EQ(again[name], row[name]) << name;
 }
 
+// Beginnings of what is left are scored by those that are free, and the rest at the end, with
+// caches that move and with tokens alone, once and again.
+TEST_F(JobHandOver, ScoredPrefixesChangeNoBit) {
+  for (LayoutCase of : hand_over_cases()) {
+    if (of.full && !full_tier()) continue;
+    SCOPED_TRACE(of.name);
+    of.name = "begun-" + of.name;
+    of.more = {"rollout.max_response_length=48", "data.train=task:sort_digits:8"};
+    const std::string whole = run(of, {});
+    if (HasFatalFailure()) return;
+    const auto begun = [&](const Below& below, const std::string& how) {
+      const std::string handed = run(of, below, {}, ", scored_prefixes: true" + how);
+      if (HasFatalFailure()) return;
+      expect_same_run(whole, handed);
+      double tokens = 0;
+      for (const Json& row : metrics(handed)) tokens += row.value("rollout/begun_tokens", 0.0);
+      EXPECT_GT(tokens, 0);
+      EXPECT_GT(migrated(handed), 0);
+    };
+    begun({5}, "");
+    if (HasFatalFailure() || !full_tier()) continue;
+    begun({6, 3}, ", predicted_lengths: true, migrate_cache: false");
+  }
+}
+
 // Handed over again when fewer are left: at each number samples moved, but for two replicas, of
 // which one goes on after the first or the second. With every other way in which they may move,
 // too: to replicas that are given samples by predicted lengths, with caches and with tokens alone.

@@ -31,12 +31,6 @@ namespace {
 
 constexpr int kMostSteps = 1000;
 
-constexpr const char* kNoPrefixes = "none";
-const std::map<std::string, ScoredPrefixes> kScoredPrefixes = {
-    {kNoPrefixes, ScoredPrefixes::kNone},
-    {"at-hand-over", ScoredPrefixes::kAtHandOver},
-    {"free", ScoredPrefixes::kFree}};
-
 struct SimulateArguments {
   std::vector<std::string> inputs;  // files, then key=value
   std::string plan, trace_out, html_out, lengths, calibration;
@@ -44,10 +38,9 @@ struct SimulateArguments {
   int64_t step = -1;
   uint64_t seed = 0;
   double length_correlation = kLengthCorrelation;
-  std::string scored_prefixes = kNoPrefixes;
   int64_t order_rank = -1;
   int steps = 1;
-  bool json = false, print_program = false, benchmark = false;
+  bool json = false, print_program = false, benchmark = false, free_prefixes = false;
 };
 
 // The plan file of the command line, else what the configuration states, else one device. Errors: a
@@ -92,7 +85,7 @@ SimOptions drawn_options(const SimulateArguments& arguments) {
   SimOptions options;
   options.seed = arguments.seed;
   options.length_correlation = arguments.length_correlation;
-  options.scored_prefixes = kScoredPrefixes.at(arguments.scored_prefixes);
+  options.free_prefixes = arguments.free_prefixes;
   return options;
 }
 
@@ -278,26 +271,26 @@ Status simulate_batch(const SimulateArguments& arguments, const PlanningProblem&
                            " plans could not be simulated; their lines say why"));
 }
 
-Status check_scored_prefixes(const SimulateArguments& arguments, const ExecutionPlan& plan) {
-  if (arguments.scored_prefixes == kNoPrefixes || plan.fusion.migrate_below_samples != 0)
-    return ok_status();
+Status check_free_prefixes(const SimulateArguments& arguments, const ExecutionPlan& plan) {
+  if (!arguments.free_prefixes) return ok_status();
+  if (plan.fusion.scored_prefixes)
+    return invalid_input(
+        "--free-prefixes: the plan has fusion.scored_prefixes, which scores beginnings at their "
+        "cost; set it false");
+  if (plan.fusion.migrate_below_samples != 0) return ok_status();
   return invalid_input(
-      "--scored-prefixes: the plan hands no generation over, so that nothing is scored before all "
+      "--free-prefixes: the plan hands no generation over, so that nothing is scored before all "
       "samples are there; give it fusion: {migrate_below_samples: auto}");
 }
 
 Status check_batch(const SimulateArguments& arguments) {
   if (arguments.batch.empty()) return ok_status();
   const std::pair<const char*, bool> others[] = {
-      {"--plan", !arguments.plan.empty()},
-      {"--trace", !arguments.trace_out.empty()},
-      {"--html", !arguments.html_out.empty()},
-      {"--lengths", !arguments.lengths.empty()},
-      {"--order", arguments.order_rank >= 0},
-      {"--steps", arguments.steps != 1},
-      {"--print-program", arguments.print_program},
-      {"--benchmark", arguments.benchmark},
-      {"--scored-prefixes", arguments.scored_prefixes != kNoPrefixes}};
+      {"--plan", !arguments.plan.empty()},          {"--trace", !arguments.trace_out.empty()},
+      {"--html", !arguments.html_out.empty()},      {"--lengths", !arguments.lengths.empty()},
+      {"--order", arguments.order_rank >= 0},       {"--steps", arguments.steps != 1},
+      {"--print-program", arguments.print_program}, {"--benchmark", arguments.benchmark},
+      {"--free-prefixes", arguments.free_prefixes}};
   for (const auto& [name, given] : others)
     if (given) return invalid_input(cat(name, " does not go with --batch"));
   return ok_status();
@@ -320,14 +313,13 @@ Status run_simulate(const SimulateArguments& arguments) {
   BRAID_ASSIGN(ExecutionPlan plan, chosen_plan(arguments, loaded.config, problem));
   BRAID_ASSIGN(const std::optional<RecordedStep> recorded, recorded_step(arguments));
   take_engine_limits(loaded.config.rollout, recorded ? &*recorded : nullptr, &problem, &plan);
-  BRAID_TRY(check_scored_prefixes(arguments, plan));
+  BRAID_TRY(check_free_prefixes(arguments, plan));
   BRAID_ASSIGN(Calibration fitted, load_calibration(arguments.calibration));
   BRAID_ASSIGN(const Calibration calibration,
                with_profiles(std::move(fitted), problem, file_reader()));
   if (plan.fusion.migrate_below_samples == kAutoMigration) {
-    BRAID_ASSIGN(plan, with_chosen_migration(
-                           plan, problem, calibration,
-                           {.scored_prefixes = kScoredPrefixes.at(arguments.scored_prefixes)}));
+    BRAID_ASSIGN(plan, with_chosen_migration(plan, problem, calibration,
+                                             {.free_prefixes = arguments.free_prefixes}));
     std::fprintf(stderr, "note: fusion.migrate_below_samples: auto is %lld here\n",
                  static_cast<long long>(plan.fusion.migrate_below_samples));
   }
@@ -377,12 +369,10 @@ Action define_simulate(CLI::App& app) {
                  "of predicted lengths with true ones, 0 to 1 (rollout/length_correlation of a "
                  "run), for plans with fusion.predicted_lengths")
       ->check(CLI::Range(0.0, 1.0));
-  app.add_option("--scored-prefixes", arguments->scored_prefixes,
-                 "what-if, of plans with fusion.migrate_below_samples: scorers have scored what "
-                 "there was of a sample when it was handed over, or all but its last token at no "
-                 "cost")
-      ->check(CLI::IsMember(kScoredPrefixes))
-      ->capture_default_str();
+  app.add_flag("--free-prefixes", arguments->free_prefixes,
+               "what-if, of plans with fusion.migrate_below_samples: scorers have scored all but "
+               "the last token of a sample before it ends, at no cost (a bound of "
+               "fusion.scored_prefixes)");
   app.add_option("--calibration", arguments->calibration,
                  "use this calibration (JSON) instead of the built-in one");
   app.add_option("--order", arguments->order_rank,

@@ -95,20 +95,26 @@ TEST(SimulateCommand, ABatchPricesEveryPlanAsAloneAndNamesBadOnes) {
 
 // What a plan with a hand-over would gain, with the number that is best for that.
 TEST(SimulateCommand, PricesSamplesThatAreScoredBeforeTheirEnds) {
-  const std::string plan =
-      write_temporary("handed.plan.yaml", read_text(kPlans + "ppo_7b_8gpu.plan.yaml") +
-                                              "fusion: {migrate_below_samples: auto}\n");
-  const auto simulated = [&](const char* how) {
+  const auto simulated = [&](const char* fusion, const char* how = "") {
+    const std::string plan =
+        write_temporary("handed.plan.yaml", read_text(kPlans + "ppo_7b_8gpu.plan.yaml") +
+                                                cat("fusion: {", fusion, "}\n"));
     return run_braid(cat("simulate ", kPlans, "ppo_7b_8gpu.yaml --plan ", plan, " ", how));
   };
   const auto step_s = [](const CommandOutcome& ran) {
     EXPECT_EQ(ran.exit_code, 0) << ran.output;
     return std::stod(ran.output.substr(ran.output.find("\nstep ") + 6));
   };
-  const CommandOutcome plain = simulated("");
-  EXPECT_EQ(simulated("--scored-prefixes none").output, plain.output);
-  EXPECT_LT(step_s(simulated("--scored-prefixes free")), 0.98 * step_s(plain));
-  EXPECT_NE(step_s(simulated("--scored-prefixes at-hand-over")), step_s(plain));
+  const CommandOutcome plain = simulated("migrate_below_samples: auto");
+  EXPECT_LT(step_s(simulated("migrate_below_samples: auto", "--free-prefixes")),
+            0.98 * step_s(plain));
+  EXPECT_NE(step_s(simulated("migrate_below_samples: auto, scored_prefixes: true")), step_s(plain));
+  const CommandOutcome both =
+      simulated("migrate_below_samples: 64, scored_prefixes: true", "--free-prefixes");
+  EXPECT_NE(both.exit_code, 0);
+  EXPECT_NE(both.output.find("--free-prefixes: the plan has fusion.scored_prefixes"),
+            std::string::npos)
+      << both.output;
 }
 
 TEST(SimulateCommand, WritesTraceAndPage) {
