@@ -105,10 +105,11 @@ Scored shortest_of(World& world, const PlanningProblem& problem, const Execution
 }
 
 void expect_as_predicted(World& world, const PlanningProblem& problem, int dp, int tp,
-                         int64_t below, const std::vector<int64_t>& again = {}) {
+                         int64_t below, const std::vector<int64_t>& again = {},
+                         bool prefixes = false) {
   const Scored apart = shortest_of(world, problem, plan_of(problem, dp, tp, 0));
   ExecutionPlan plan = plan_of(problem, dp, tp, below);
-  plan.fusion.migrate_again_below = again;
+  plan.fusion.migrate_again_below = again, plan.fusion.scored_prefixes = prefixes;
   const Scored handed = shortest_of(world, problem, plan);
   if (world.global_rank() != 0 || testing::Test::HasFailure()) return;
   std::fprintf(stderr,
@@ -124,10 +125,12 @@ FULL_RANK_TEST(HandedOver, IsAsLongAsPredictedOnEight, 8) {
   expect_as_predicted(world, problem_of("qwen2.5-7b", 1, 8), 8, 1, 40);
   expect_as_predicted(world, problem_of("qwen2.5-7b", 1, 8), 4, 2, 40);
   expect_as_predicted(world, problem_of("qwen2.5-7b", 1, 8), 8, 1, 40, {12});
+  expect_as_predicted(world, problem_of("qwen2.5-7b", 1, 8), 8, 1, 20, {}, true);
 }
 
 FULL_RANK_TEST(HandedOver, IsAsLongAsPredictedOnSixteen, 16) {
   expect_as_predicted(world, problem_of("qwen2.5-7b", 2, 8), 16, 1, 80);
+  expect_as_predicted(world, problem_of("qwen2.5-7b", 2, 8), 16, 1, 80, {24}, true);
 }
 
 }  // namespace

@@ -12,12 +12,14 @@
 
 namespace braid::inline program {
 
-// Four devices and samples whose scoring takes about as long as what is learned from them.
-inline PlanningProblem scored_beside(int64_t prompts, int64_t minibatches) {
+// Devices of one or more nodes, and samples whose scoring takes about as long as what is learned
+// from them.
+inline PlanningProblem scored_beside(int64_t prompts, int64_t minibatches, int devices = 4) {
   return make_test_problem({.algorithm = "grpo",
                             .actor = "qwen2.5-0.5b",
                             .gpu = "b200",
-                            .devices = 4,
+                            .nodes = (devices + 7) / 8,
+                            .devices = std::min(devices, 8),
                             .prompts = prompts,
                             .samples = 4,
                             .minibatches = minibatches,
@@ -25,13 +27,14 @@ inline PlanningProblem scored_beside(int64_t prompts, int64_t minibatches) {
                             .response_tokens = 512});
 }
 
-// These calls on the first half of four devices, all else on the other; the update begins when so
+// These calls on the first half of the devices, all else on the other; the update begins when so
 // many mini-batches are scored, or waits for all (0).
 inline ExecutionPlan in_halves(const PlanningProblem& problem,
                                const std::vector<std::string>& first_half, int64_t beside) {
-  ExecutionPlan plan = uniform_plan(problem, 2, 1, 1);
+  const int half = device_count(problem.cluster) / 2;
+  ExecutionPlan plan = uniform_plan(problem, half, 1, 1);
   for (CallPlan& call : plan.calls)
-    call.mesh = *contiguous_mesh(problem.cluster, contains(first_half, call.call) ? 0 : 2, 2);
+    call.mesh = *contiguous_mesh(problem.cluster, contains(first_half, call.call) ? 0 : half, half);
   plan.fusion.train_beside_scoring = beside;
   return plan;
 }

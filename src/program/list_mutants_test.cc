@@ -85,6 +85,12 @@ std::vector<MutantCase> mutant_cases() {
          layout(plan, "values", {0, 1, 2, 3}, 2, 2, 1);
          plan->fusion.migrate_below_samples = 8;
        }},
+      {"four ranks, beginnings that are scored while the rest is generated", 4,
+       [](ExecutionPlan* plan) {
+         layout(plan, "generate", {0, 1, 2, 3}, 4, 1, 1);
+         layout(plan, "values", {0, 1, 2, 3}, 2, 2, 1);
+         plan->fusion.migrate_below_samples = 8, plan->fusion.scored_prefixes = true;
+       }},
       {"four ranks, an update that begins early", 4,
        [](ExecutionPlan* plan) {
          for (const char* call : {"generate", "ref_logprob"}) layout(plan, call, {2, 3}, 2, 1, 1);

@@ -63,6 +63,12 @@ const std::vector<MutantJob>& mutant_jobs() {
        "  ref_logprob: {mesh: \"0,1\", dp: 2}\n"
        "  update_actor: {mesh: all, dp: 3}\n",
        "fusion: {migrate_below_samples: 2}\n"},
+      {"begun", 3, "grpo",
+       "  generate: {mesh: all, dp: 3}\n"
+       "  old_logprob: {mesh: all, dp: 3}\n"
+       "  ref_logprob: {mesh: \"0,1\", dp: 2}\n"
+       "  update_actor: {mesh: all, dp: 3}\n",
+       "fusion: {migrate_below_samples: 2, scored_prefixes: true}\n"},
       {"early", 3, "grpo",
        "  generate: {mesh: \"0,1\", dp: 2}\n"
        "  old_logprob: {mesh: \"2\", dp: 1}\n"
