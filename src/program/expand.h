@@ -91,9 +91,9 @@ inline bool own_expert_grid(const Strategy& s) { return s.ep > 1 || expert_tp(s)
 
 // The group of a kind that a rank of the call is in, alone if it shares with nobody.
 OpGroup group_of(const CallFrame& frame, GroupKind kind, const GridPosition& at);
-// Every group of more than one rank that ops of the call use, in an order that all ranks share:
-// communicators are made in it.
-std::vector<OpGroup> call_groups(const CallFrame& frame);
+// Those groups of more than one rank that ops of the call use on the rank at this position, in an
+// order that all ranks share: communicators are made in it.
+std::vector<OpGroup> groups_at(const CallFrame& frame, const GridPosition& at);
 
 // One line per op, for people.
 std::string ops_text(const Expansion& expansion, const Partition* partition);

@@ -253,6 +253,49 @@ TEST_P(ExpandTest, EveryCollectiveIsListedAlikeByItsGroup) {
   }
 }
 
+// Whoever is in a group lists it as its other members do, and ops have no others.
+TEST_P(ExpandTest, GroupsOfARankAreThoseThatItsMembersList) {
+  const CallFrame frame{CallId{0}, CallKind::kTrainStep, &where_, &model_};
+  std::map<DeviceId, std::vector<OpGroup>> listed;
+  for (const DeviceId rank : where_.mesh.devices)
+    listed[rank] = groups_at(frame, position_in(where_, rank));
+  for (const auto& [rank, groups] : listed)
+    for (size_t i = 0; i < groups.size(); ++i) {
+      EXPECT_TRUE(i == 0 || groups[i - 1].kind < groups[i].kind);
+      EXPECT_THAT(groups[i].members, testing::Contains(rank));
+      for (const DeviceId member : groups[i].members)
+        EXPECT_THAT(listed[member], testing::Contains(groups[i]));
+    }
+  for (const Expansion& e : all(CallKind::kTrainStep))
+    for (const OpGroup& group : e.groups)
+      EXPECT_TRUE(group.members.size() == 1 ||
+                  testing::Value(listed[e.rank], testing::Contains(group)));
+}
+
+// Of a job 256 times as large a rank lists as many groups, and none of other ranks.
+TEST(GroupsAtTest, ARankListsItsOwnAlone) {
+  ModelShape model;
+  model.kinds = {{"query", 256, 4, 0, 8, false, false}};
+  const auto listed = [&](int dp) {
+    CallPlacement where;
+    where.strategy.dp = dp, where.strategy.tp = 2, where.strategy.pp = 2;
+    for (int i = 0; i < 4 * dp; ++i) where.mesh.devices.push_back(DeviceId{i});
+    std::map<GroupKind, size_t> out;
+    for (const OpGroup& group :
+         groups_at({CallId{0}, CallKind::kTrainStep, &where, &model}, {1, 1, 1, 0}))
+      out[group.kind] += group.members.size();
+    return out;
+  };
+  for (const int dp : {4, 1024}) {
+    const auto count = static_cast<size_t>(dp);
+    EXPECT_THAT(
+        listed(dp),
+        ElementsAre(testing::Pair(GroupKind::kTensor, 2), testing::Pair(GroupKind::kData, count),
+                    testing::Pair(GroupKind::kEnds, 2), testing::Pair(GroupKind::kReplica, 4),
+                    testing::Pair(GroupKind::kCall, 4 * count)));
+  }
+}
+
 // Which ranks' gradients are in each element that a rank holds, as bits.
 class Contributions {
  public:

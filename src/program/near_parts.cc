@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <deque>
 #include <numeric>
+#include <set>
+#include <utility>
 
 namespace braid::inline program {
 namespace {
@@ -18,6 +20,7 @@ class NearParts {
  public:
   NearParts(const std::vector<int64_t>& tokens, const std::vector<int32_t>& homes, int64_t count)
       : tokens_(tokens), units_(count), load_(count, 0) {
+    for (int64_t part = 0; part < count; ++part) fullest_first_.insert({0, part});
     for (size_t unit = 0; unit < tokens.size(); ++unit)
       add(homes[unit], static_cast<int32_t>(unit));
     share_ = std::accumulate(load_.begin(), load_.end(), int64_t{0}) / count;
@@ -26,18 +29,24 @@ class NearParts {
   void pass_excess();
   void level();
   std::vector<PartUnits> take() { return std::move(units_); }
+  int64_t looked_at() const { return looked_at_; }
 
  private:
   int64_t size() const { return static_cast<int64_t>(units_.size()); }
   void add(int64_t part, int32_t unit) {
     PartUnits& units = units_[part];
     units.insert(std::upper_bound(units.begin(), units.end(), unit), unit);
-    load_[part] += tokens_[unit];
+    change(part, tokens_[unit]);
   }
   void remove(int64_t part, int32_t unit) {
     PartUnits& units = units_[part];
     units.erase(std::lower_bound(units.begin(), units.end(), unit));
-    load_[part] -= tokens_[unit];
+    change(part, -tokens_[unit]);
+  }
+  void change(int64_t part, int64_t tokens) {
+    fullest_first_.erase({-load_[part], part});
+    load_[part] += tokens;
+    fullest_first_.insert({-load_[part], part});
   }
   // Those of a part that lie nearest to another.
   PartUnits towards(int64_t part, int64_t other) const {
@@ -51,7 +60,11 @@ class NearParts {
   const std::vector<int64_t>& tokens_;
   std::vector<PartUnits> units_;  // [part], ascending
   std::vector<int64_t> load_;     // [part], in tokens
+  // Minus the load, and the part: looking at all parts in each of as many rounds would take their
+  // square.
+  std::set<std::pair<int64_t, int64_t>> fullest_first_;
   int64_t share_ = 0;
+  int64_t looked_at_ = 0;  // parts, to find who gives to whom
 };
 
 // In order, from those with more than their share to those with less: fewer pairs than parts. What
@@ -91,6 +104,7 @@ bool NearParts::relieve(int64_t full, int64_t reach) {
   int32_t given = -1, got = -1;
   const int64_t end = std::min(size(), full + reach + 1);
   for (int64_t other = std::max<int64_t>(0, full - reach); other < end; ++other) {
+    ++looked_at_;
     if (other == full || load_[other] >= load_[full]) continue;
     PartUnits back = towards(other, full);
     back.push_back(-1);  // nothing
@@ -113,9 +127,9 @@ bool NearParts::relieve(int64_t full, int64_t reach) {
 // Neighbours of the fullest part take of it until it is good enough.
 void NearParts::level() {
   for (int64_t round = 0; round < kRoundsOfPart * size(); ++round) {
-    const auto fullest = std::max_element(load_.begin(), load_.end());
-    const int64_t part = fullest - load_.begin();
-    if (*fullest <= share_ + share_ / kGoodShare) return;
+    const int64_t part = fullest_first_.begin()->second;
+    ++looked_at_;
+    if (load_[part] <= share_ + share_ / kGoodShare) return;
     if (!relieve(part, kNeighbours) && !relieve(part, kFartherNeighbours)) return;
   }
 }
@@ -123,10 +137,12 @@ void NearParts::level() {
 }  // namespace
 
 std::vector<PartUnits> near_parts(const std::vector<int64_t>& tokens,
-                                  const std::vector<int32_t>& homes, int64_t count) {
+                                  const std::vector<int32_t>& homes, int64_t count,
+                                  int64_t* looked_at) {
   NearParts parts(tokens, homes, count);
   parts.pass_excess();
   parts.level();
+  if (looked_at != nullptr) *looked_at = parts.looked_at();
   return parts.take();
 }
 

@@ -12,8 +12,10 @@ namespace braid::inline program {
 inline constexpr int64_t kGoodShare = 128;
 
 // Units of each of `count` parts, ascending: `homes` is the part where a unit lies, ascending. As
-// even as such moves make them, which the caller judges.
+// even as such moves make them, which the caller judges. `looked_at`, where it is given: how often
+// it looked at a part to find one that gives or takes, which grows no faster than their number.
 std::vector<std::vector<int32_t>> near_parts(const std::vector<int64_t>& tokens,
-                                             const std::vector<int32_t>& homes, int64_t count);
+                                             const std::vector<int32_t>& homes, int64_t count,
+                                             int64_t* looked_at = nullptr);
 
 }  // namespace braid::inline program

@@ -123,19 +123,19 @@ OpGroup group_of(const CallFrame& frame, GroupKind kind, const GridPosition& at)
   return group;
 }
 
-std::vector<OpGroup> call_groups(const CallFrame& frame) {
+// In the order of their kinds, of each of which it is in one: whoever is in two groups meets their
+// members in one order.
+std::vector<OpGroup> groups_at(const CallFrame& frame, const GridPosition& at) {
   std::vector<OpGroup> out;
-  const Strategy& s = frame.where->strategy;
   for (const GroupKind kind :
        {GroupKind::kTensor, GroupKind::kShared, GroupKind::kContext, GroupKind::kExperts,
         GroupKind::kData, GroupKind::kShards, GroupKind::kAcross, GroupKind::kExpertData,
         GroupKind::kExpertShards, GroupKind::kExpertAcross, GroupKind::kEnds, GroupKind::kReplica,
-        GroupKind::kCall})
-    for (size_t i = 0; has_ops(s, kind) && i < frame.where->mesh.devices.size(); ++i) {
-      OpGroup group = group_of(frame, kind, grid_position(s, i));
-      const bool first = std::find(out.begin(), out.end(), group) == out.end();
-      if (first && group.members.size() > 1) out.push_back(std::move(group));
-    }
+        GroupKind::kCall}) {
+    if (!has_ops(frame.where->strategy, kind)) continue;
+    OpGroup group = group_of(frame, kind, at);
+    if (group.members.size() > 1) out.push_back(std::move(group));
+  }
   return out;
 }
 

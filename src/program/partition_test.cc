@@ -9,6 +9,7 @@
 #include <numeric>
 #include <set>
 
+#include "program/near_parts.h"
 #include "program/partition_options.h"
 
 namespace braid::inline program {
@@ -275,6 +276,25 @@ TEST_P(KeptNear, EverySampleIsOfOneRank) {
 
 INSTANTIATE_TEST_SUITE_P(Partitions, KeptNear,
                          testing::Combine(testing::Values(8, 32, 96), testing::Bool()));
+
+// Looking at every part to find the fullest, each time that one gives, takes its square: 16 times
+// as many parts are looked at 16 times as often, about.
+TEST(KeptNearTest, PartsAreLookedAtInProportionToTheirNumber) {
+  const auto looks_at = [](int64_t parts) {
+    std::vector<int64_t> tokens;
+    std::vector<int32_t> homes;
+    for (int64_t i = 0; i < 24 * parts; ++i) {
+      tokens.push_back(100 + static_cast<int64_t>(400 * std::abs(wave(3, i))));
+      homes.push_back(static_cast<int32_t>(i / 24));
+    }
+    int64_t out = 0;
+    near_parts(tokens, homes, parts, &out);
+    return out;
+  };
+  const int64_t few = looks_at(64), many = looks_at(1024);
+  EXPECT_GE(few, 64);
+  EXPECT_LE(many, 2 * 16 * few);
+}
 
 // Where passing on what is over does not make ranks even, load alone counts: all that is long is at
 // the begin.

@@ -2,8 +2,6 @@
 
 #include <ATen/ops/tensor.h>
 
-#include <algorithm>
-
 #include "base/rng.h"
 #include "base/text.h"
 
@@ -48,11 +46,8 @@ Result<CallGroups> connect_groups(const CallFrame& frame, const GridPosition& at
   // Ranks with the same weights are one group, or several that ZeRO shards over.
   const bool part = strategy.zero_stage > 0 && zero_ranks(strategy) < dense_copies(strategy);
   const GroupKind shards = part ? GroupKind::kShards : GroupKind::kData;
-  const DeviceId self{static_cast<int>(world->global_rank())};
   // In the order of the list, which is the same on all ranks: connecting takes all members.
-  for (const OpGroup& group : call_groups(frame)) {
-    if (std::find(group.members.begin(), group.members.end(), self) == group.members.end())
-      continue;
+  for (const OpGroup& group : groups_at(frame, at)) {
     BRAID_ASSIGN(Communicator * made, connect(group, group_kind_name(group.kind), *world));
     out.by_kind[group.kind] = made;
     if (group.kind == GroupKind::kTensor) out.tensor.communicator = made;

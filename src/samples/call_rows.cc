@@ -52,6 +52,12 @@ GridPosition CallRows::at(CallId call, int64_t rank) const {
   return position_in(placement(call), DeviceId{static_cast<int>(rank)});
 }
 
+int64_t CallRows::first_rank(CallId call) const {
+  const std::vector<DeviceId>& devices = placement(call).mesh.devices;
+  BRAID_CHECK(!devices.empty(), "no rank takes part in the call");
+  return std::min_element(devices.begin(), devices.end())->value;
+}
+
 CallFrame CallRows::frame(CallId call) const {
   if (placed() && alone_calls_.count(call.value) > 0) return alone(call_frame(program_, call));
   if (placed()) return call_frame(program_, call);

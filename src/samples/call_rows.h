@@ -69,6 +69,9 @@ class CallRows : public RowsByRank {
   const std::map<int32_t, int64_t>& lowered() const { return micro_tokens_; }
   // Rows that each rank works on, [rank]: rows_by_rank() of the samples here.
   std::vector<SampleRows> by_rank(CallId call, int64_t step, SamplePart part = SamplePart::kAll);
+  // The same by data-parallel rank: those that share one's samples work on its rows. REQUIRES: the
+  // call uses a model.
+  std::vector<SampleRows> owned(CallId call, int64_t step, SamplePart part);
   // What this rank works on.
   Rows mine(CallId call, int64_t step, int64_t rank, SamplePart part = SamplePart::kAll) {
     return rows_of(by_rank(call, step, part)[rank]);
@@ -95,6 +98,10 @@ class CallRows : public RowsByRank {
   // The place of a rank in a call; dp_rank -1: it takes no part.
   GridPosition at(CallId call, int64_t rank) const;
   int dp_rank(CallId call, int64_t rank) const { return at(call, rank).dp_rank; }
+  // How many ranks take part in a call, and the first of them: what all of its ranks do, that one
+  // says.
+  int64_t ranks_of(CallId call) const { return std::ssize(placement(call).mesh.devices); }
+  int64_t first_rank(CallId call) const;
   // Whether the rank speaks for those that share one data-parallel rank's samples.
   bool leads_replica(CallId call, int64_t rank) const {
     const GridPosition place = at(call, rank);
@@ -107,8 +114,6 @@ class CallRows : public RowsByRank {
   std::vector<PartitionSample> samples_of(const SampleStore& store, CallId call) const;
   // Rows of the data-parallel ranks, on their ranks.
   std::vector<SampleRows> on_ranks(CallId call, std::vector<SampleRows> owned) const;
-  // By data-parallel rank.
-  std::vector<SampleRows> owned(CallId call, int64_t step, SamplePart part);
   // Whether the values of a reward call are those that were recorded.
   bool replays(CallId call) const;
   Partition partition_anew(CallId call, int64_t step, int64_t micro_tokens, SamplePart part) const;

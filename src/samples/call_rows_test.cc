@@ -3,6 +3,7 @@
 
 #include <gmock/gmock.h>
 
+#include <algorithm>
 #include <set>
 
 #include "program/early_update_testing.h"
@@ -143,6 +144,25 @@ TEST_F(CallRowsOf, AGenerationThatWasHandedOverKeepsWhatIsLeft) {
   EXPECT_EQ(left, expected);
   EXPECT_THAT(rows.handed().front().moves,
               testing::Each(testing::Field(&SampleMove::row, testing::Lt(store_.size()))));
+}
+
+// Who says what all ranks of a call do is found without asking where each rank is.
+TEST_F(CallRowsOf, TheFirstRankOfACallIsTheLeastOfItsMesh) {
+  compile_plan([](auto* plan) { plan->fusion.train_beside_scoring = 1; });
+  if (HasFatalFailure()) return;
+  for (CallId call{0}; call.value < std::ssize(program_.graph.calls); ++call.value) {
+    auto& devices = program_.calls[call.value].mesh.devices;
+    if (!uses_model(program_.graph.calls[call.value])) continue;
+    std::reverse(devices.begin(), devices.end());
+    const CallRows rows(config_, program_, store_);
+    std::vector<int64_t> members;
+    for (int64_t rank = 0; rank < std::ssize(program_.ranks); ++rank)
+      if (rows.dp_rank(call, rank) >= 0) members.push_back(rank);
+    EXPECT_EQ(rows.first_rank(call), members.front());
+    EXPECT_EQ(rows.ranks_of(call), std::ssize(members));
+  }
+  const CallRows rows(config_, program_, store_);
+  EXPECT_NE(rows.first_rank(scorer_), rows.first_rank(generate_));
 }
 
 }  // namespace

@@ -12,12 +12,10 @@ std::vector<int64_t> generated_tokens(const StepContext& step, const Call& call,
                                       const SampleStore& store) {
   const CallId id = step.id_of(call);
   const std::vector<int64_t> lens = store.lens_of(call);
-  const std::vector<SampleRows> by_rank = rows.by_rank(id, step.position.step);
   std::vector<int64_t> out;
-  for (size_t rank = 0; rank < by_rank.size(); ++rank) {
-    if (!rows.leads_replica(id, static_cast<int64_t>(rank))) continue;
+  for (const SampleRows& of_replica : rows.owned(id, step.position.step, SamplePart::kAll)) {
     out.push_back(0);
-    for (const int32_t row : by_rank[rank]) out.back() += lens[row];
+    for (const int32_t row : of_replica) out.back() += lens[row];
   }
   return out;
 }

@@ -8,17 +8,9 @@
 
 namespace braid::inline session {
 
-bool StepContext::leads(CallId call) const {
-  int64_t first = 0;
-  while (first < rank() && rows.dp_rank(call, first) < 0) ++first;
-  return rank() == first;
-}
+bool StepContext::leads(CallId call) const { return rank() == rows.first_rank(call); }
 
-bool StepContext::all_take_part(CallId call) const {
-  for (int64_t other = 0; other < ranks(); ++other)
-    if (rows.dp_rank(call, other) < 0) return false;
-  return true;
-}
+bool StepContext::all_take_part(CallId call) const { return rows.ranks_of(call) == ranks(); }
 
 Status too_little_memory(const std::string& why) {
   return out_of_memory(
