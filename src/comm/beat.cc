@@ -11,15 +11,9 @@ namespace {
 
 constexpr size_t kNamedRanks = 8;  // as many as one can read
 
-void read_run(std::string_view run, std::vector<int64_t>* ranks) {
-  const size_t dash = std::min(run.find('-'), run.size());
-  int64_t first = 0, last = 0;
-  if (!parse_int(run.substr(0, dash), &first)) return;
-  if (dash == run.size())
-    last = first;
-  else if (!parse_int(run.substr(dash + 1), &last))
-    return;
-  for (int64_t rank = first; rank <= last; ++rank) ranks->push_back(rank);
+void read_run(std::string_view text, std::vector<int64_t>* ranks) {
+  const auto run = parse_number_run(text);
+  for (int64_t i = 0; run && i < run->count(); ++i) ranks->push_back(run->first + i * run->stride);
 }
 
 std::string state_text(const std::optional<RankWait>& waits) {

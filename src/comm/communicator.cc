@@ -55,7 +55,8 @@ c10d::ReduceOp reduce_op(Reduce reduce) {
 Status follow(const StartedWork& work) {
   try {
     work.work->wait();
-    work.context.board->follow({operation_text(work), work.peers, work.context.deadline_s,
+    const std::shared_ptr<const std::vector<int64_t>> peers(work.with, &work.with->ranks);
+    work.context.board->follow({operation_text(work), peers, work.context.deadline_s,
                                 [made = work.work] { return ended(*made); }});
     return {};
   } catch (const std::exception& error) {
@@ -77,7 +78,8 @@ Status Pending::wait() {
   const std::unique_ptr<StartedWork> work = std::move(work_);
   if (!work->failed.ok()) return work->failed;
   if (work->followed) return follow(*work);
-  const PositionBoard::Waiting waiting(*work->context.board, operation_text(*work), work->peers);
+  const PositionBoard::Waiting waiting(*work->context.board, operation_text(*work),
+                                       work->with->ranks);
   try {
     // Collectives got the deadline when they began; they need no second one.
     if (!(work->is_message() ? work->work->wait(timeout_of(work->context)) : work->work->wait()))
@@ -105,6 +107,9 @@ Communicator::Communicator(std::string name, std::vector<int64_t> members,
               cat("a rank is twice in group ", name_));
   BRAID_CHECK(members_.size() == 1 || backend_ != nullptr, "a group of several needs a backend");
   index_ = self - members_.begin();
+  std::vector<int64_t> others = members_;
+  others.erase(others.begin() + index_);
+  others_ = std::make_shared<TransferPeers>(std::move(others), name_);
 }
 Communicator::~Communicator() = default;
 
@@ -153,14 +158,8 @@ Pending Communicator::start(const Order& order, const Start& start) {
   work->context = context_;
   work->transfer = order.transfer;
   work->tensor = order.tensor;
-  work->group = name_;
+  work->with = together ? others_ : std::make_shared<TransferPeers>(std::vector{order.peer}, name_);
   work->started = std::chrono::steady_clock::now();
-  if (!together) {
-    work->peers = {order.peer};
-  } else {
-    for (const int64_t member : members_)
-      if (member != context_.global_rank) work->peers.push_back(member);
-  }
   const std::lock_guard lock(backend_->starting);
   try {
     c10d::Backend& backend = backend_of(order);

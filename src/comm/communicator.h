@@ -31,6 +31,7 @@ namespace braid::inline comm {
 class PositionBoard;
 class Store;
 struct StartedWork;
+struct TransferPeers;
 struct GroupBackend;
 
 enum class Reduce { kSum, kMax, kMin };
@@ -141,6 +142,7 @@ class Communicator {
   std::string name_;
   std::vector<int64_t> members_;
   int64_t index_ = 0;
+  std::shared_ptr<const TransferPeers> others_;  // all members but this rank
   CommunicatorContext context_;
   std::unique_ptr<GroupBackend> backend_;
   std::array<Traffic, static_cast<size_t>(Transfer::kCount)> traffic_;

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstdlib>
 
+#include "base/number_runs.h"
 #include "base/text.h"
 #include "comm/name_hash.h"
 
@@ -148,16 +149,21 @@ Result<std::optional<Membership>> read_open_mpi(const Environment& environment) 
 }  // namespace
 
 std::string rank_list(const std::vector<int64_t>& ranks) {
-  constexpr size_t kNamed = 8;
+  constexpr size_t kNamed = 8, kRuns = 16;
+  std::vector<NumberRun> runs;
+  if (ranks.size() > kNamed) runs = number_runs_of(ranks);
+  for (const int64_t rank : ranks)
+    if (ranks.size() <= kNamed) runs.push_back({rank, rank});
   std::vector<std::string> names;
-  for (size_t begin = 0, end = 0; begin < ranks.size(); begin = end) {
-    end = begin + 1;
-    while (ranks.size() > kNamed && end < ranks.size() && ranks[end] == ranks[end - 1] + 1) ++end;
-    if (end - begin == 2) --end;  // both are named
-    names.push_back(end - begin == 1 ? std::to_string(ranks[begin])
-                                     : cat(ranks[begin], " to ", ranks[end - 1]));
+  int64_t left = std::ssize(ranks);
+  for (size_t i = 0; i < runs.size() && i < kRuns; left -= runs[i++].count()) {
+    const auto& [first, last, stride] = runs[i];
+    names.push_back(cat(first));
+    if (last == first + 1) names.push_back(cat(last));
+    if (last > first + 1)
+      names.back() += cat(" to ", last, stride > 1 ? cat(" by ", stride) : std::string());
   }
-  return join(names, ", ");
+  return cat(join(names, ", "), left > 0 ? cat(" and ", left, " more") : std::string());
 }
 
 std::string store_place(const Membership& membership) {

@@ -126,5 +126,16 @@ TEST(Membership, ManyRanksAreSaidAsRuns) {
   EXPECT_EQ(rank_list({0, 1, 2, 3, 4, 6, 7, 9, 11, 12, 13}), "0 to 4, 6, 7, 9, 11 to 13");
 }
 
+// What a call says of its peers is as long in a group of thousands.
+TEST(Membership, ManyRanksAreSaidBriefly) {
+  std::vector<int64_t> strided, scattered;
+  for (int64_t i = 0; i < 4096; ++i) strided.push_back(4 * i), scattered.push_back(i * i);
+  EXPECT_EQ(rank_list(strided), "0 to 16380 by 4");
+  const std::string text = rank_list(scattered);
+  EXPECT_EQ(text,
+            "0, 1, 4, 9, 16, 25, 36, 49, 64, 81, 100, 121, 144, 169, 196, 225, 256 and 4079 more");
+  EXPECT_EQ(rank_list({8, 12, 16, 20, 24, 28, 32, 36, 37}), "8 to 36 by 4, 37");
+}
+
 }  // namespace
 }  // namespace braid::inline comm

@@ -89,8 +89,8 @@ Status MessageThread::finish() {
     const StartedWork& message = *waits_for_;
     const double deadline_s = message.context.deadline_s;
     const std::string what = operation_text(message);
-    const std::vector<int64_t> peers = message.peers;
-    const PositionBoard::Waiting waiting(*message.context.board, what, peers);
+    const std::shared_ptr<const TransferPeers> with = message.with;
+    const PositionBoard::Waiting waiting(*message.context.board, what, with->ranks);
     if (!changed_.wait_for(lock, std::chrono::duration<double>(deadline_s), goes_on))
       return transfer_failure(message, "", true);
   }

@@ -140,7 +140,7 @@ std::optional<RankWait> PositionBoard::waiting(double peers_after_s) const {
     out.seconds = std::chrono::duration<double>(age).count();
   }
   if (out.seconds >= peers_after_s)
-    out.peers = follows ? followed_.front().peers : waits_.back()->peers_;
+    out.peers = follows ? *followed_.front().peers : waits_.back()->peers_;
   return out;
 }
 

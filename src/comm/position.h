@@ -10,6 +10,7 @@
 #include <cstdint>
 #include <deque>
 #include <functional>
+#include <memory>
 #include <mutex>
 #include <optional>
 #include <string>
@@ -33,7 +34,7 @@ struct RankWait {
 // A transfer that a device makes while the host goes on.
 struct DeviceTransfer {
   std::string what;
-  std::vector<int64_t> peers;
+  std::shared_ptr<const std::vector<int64_t>> peers;
   double deadline_s = 0;
   // How it ended; nothing while it is on its way.
   std::function<std::optional<Status>()> ended;

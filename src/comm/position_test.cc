@@ -51,7 +51,8 @@ DeviceTransfer on_device(const std::string& what, int64_t peer, std::optional<St
                          double age_s = 0, double deadline_s = 60) {
   const auto age = std::chrono::duration_cast<std::chrono::steady_clock::duration>(
       std::chrono::duration<double>(age_s));
-  return {what, {peer}, deadline_s, [end] { return *end; }, std::chrono::steady_clock::now() - age};
+  return {what, std::make_shared<std::vector<int64_t>>(1, peer), deadline_s, [end] { return *end; },
+          std::chrono::steady_clock::now() - age};
 }
 
 TEST(Position, TransfersOfADeviceAreWaitsUntilTheyEnd) {

@@ -36,6 +36,11 @@ TEST(Beat, IsAsLongInALargeJob) {
   const std::string text = beat_text({5, 18, waits, "step 1"});
   EXPECT_EQ(text, "5 18 w12:0-6,8-1023 step 1");
   EXPECT_EQ(parse_beat(text).waits, waits);
+  waits.peers.clear();
+  for (int64_t rank = 3; rank < 4096; rank += 8) waits.peers.push_back(rank);
+  const std::string strided = beat_text({5, 18, waits, "step 1"});
+  EXPECT_EQ(strided, "5 18 w12:3-4091/8 step 1");
+  EXPECT_EQ(parse_beat(strided).waits, waits);
 }
 
 // Rank 0 is judged; the beats of all lie in a store.

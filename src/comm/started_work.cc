@@ -34,10 +34,12 @@ void Passage::arrive() {
   for (const Arrival& each : arrivals) each.to.copy_(to_device(each.from, each.to.device()));
 }
 
+TransferPeers::TransferPeers(std::vector<int64_t> of, const std::string& group)
+    : ranks(std::move(of)),
+      text(cat(ranks.size() == 1 ? "rank " : "ranks ", rank_list(ranks), " (group ", group, ")")) {}
+
 std::string operation_text(const StartedWork& work) {
-  return cat(transfer_name(work.transfer), " of ", work.tensor, " with ",
-             work.peers.size() == 1 ? "rank " : "ranks ", rank_list(work.peers), " (group ",
-             work.group, ")");
+  return cat(transfer_name(work.transfer), " of ", work.tensor, " with ", work.with->text);
 }
 
 bool StartedWork::is_late() const {
@@ -51,7 +53,7 @@ Status transfer_failure(const StartedWork& work, const std::string& cause, bool 
           late ? cat("not done within ", work.context.deadline_s, " s (runtime.wait_s)") : cause,
           "; rank ", work.context.global_rank, ": ", work.context.board->text());
   if (work.context.store != nullptr)
-    for (const std::string& line : last_positions(*work.context.store, work.peers))
+    for (const std::string& line : last_positions(*work.context.store, work.with->ranks))
       text += cat("; ", line);
   return {late ? Code::kDeadline : Code::kUnavailable, text};
 }

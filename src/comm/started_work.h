@@ -6,6 +6,7 @@
 
 #include <chrono>
 #include <cstdint>
+#include <memory>
 #include <string>
 #include <torch/csrc/distributed/c10d/Work.hpp>
 #include <vector>
@@ -32,6 +33,14 @@ struct Passage {
   void arrive();
 };
 
+// Whom transfers are with, and how messages name them. The collectives of a group share one, made
+// when the group was: a call does not list its members.
+struct TransferPeers {
+  TransferPeers(std::vector<int64_t> ranks, const std::string& group);
+  const std::vector<int64_t> ranks;
+  const std::string text;  // "rank 3 (group everyone)"
+};
+
 struct StartedWork {
   c10::intrusive_ptr<c10d::Work> work;
   Passage passage;
@@ -39,8 +48,7 @@ struct StartedWork {
   CommunicatorContext context;
   Transfer transfer = Transfer::kCount;
   std::string tensor;
-  std::string group;
-  std::vector<int64_t> peers;
+  std::shared_ptr<const TransferPeers> with;
   std::chrono::steady_clock::time_point started;
   bool followed = false;  // a device makes it, and waiting for it does not hold the host up
 

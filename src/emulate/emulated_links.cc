@@ -105,8 +105,9 @@ Pending EmulatedLinks::begin(const Message& message, int64_t ready_ns, Passed pa
   started->context.global_rank = rank().value;
   started->context.board = &world_.position();
   started->transfer = message.sends ? Transfer::kSend : Transfer::kReceive;
-  started->tensor = message.name, started->group = everyone_.name();
-  started->peers = {message.peer.value};
+  started->tensor = message.name;
+  started->with =
+      std::make_shared<TransferPeers>(std::vector<int64_t>{message.peer.value}, everyone_.name());
   started->started = std::chrono::steady_clock::now();
   return Pending(std::move(started));
 }

@@ -9,28 +9,20 @@ namespace braid::inline plan {
 namespace {
 
 constexpr const char* kForms =
-    "write devices as 0-7, \"0,2,4\", node 1, nodes 0-3, \"node 1: 0-3\" or all";
+    "write devices as 0-7, \"0,2,4\", 0-28/4 (each fourth), node 1, nodes 0-3, \"node 1: 0-3\" or "
+    "all";
 
 Status malformed(const std::string& text, const std::string& why) {
   return invalid_input(cat("'", text, "' is no device mesh: ", why, "; ", kForms));
 }
 
-struct Range {
-  int64_t first = 0, last = 0;
-};
-
-Result<Range> parse_range(std::string_view text, const std::string& whole) {
+Result<NumberRun> parse_range(std::string_view text, const std::string& whole) {
   const std::string part(trim(text));
-  const size_t dash = part.find('-');
-  Range range;
-  if (!parse_int(part.substr(0, dash), &range.first) || range.first < 0)
-    return malformed(whole, cat("'", part, "' is no number or range"));
-  range.last = range.first;
-  if (dash != std::string::npos && !parse_int(part.substr(dash + 1), &range.last))
-    return malformed(whole, cat("'", part, "' is no range"));
-  if (range.last < range.first || range.last >= plan_fields::kMaxDevices)
+  const auto run = parse_number_run(part);
+  if (!run || run->first < 0) return malformed(whole, cat("'", part, "' is no number or range"));
+  if (run->count() == 0 || run->last >= plan_fields::kMaxDevices)
     return malformed(whole, cat("'", part, "' is empty or too large"));
-  return range;
+  return *run;
 }
 
 // "0-3,8" with each number moved by `offset` and below `limit`.
@@ -38,13 +30,12 @@ Result<DeviceMesh> parse_devices(const std::string& text, int offset, int64_t li
                                  const std::string& whole) {
   DeviceMesh mesh;
   for (const std::string& part : split(text, ',')) {
-    BRAID_ASSIGN(const Range range, parse_range(part, whole));
+    BRAID_ASSIGN(const NumberRun range, parse_range(part, whole));
     if (range.last >= limit)
       return malformed(whole, cat("number ", range.last, " is outside 0-", limit - 1));
-    if (mesh.devices.size() + static_cast<size_t>(range.last - range.first) >=
-        static_cast<size_t>(plan_fields::kMaxDevices))
+    if (std::ssize(mesh.devices) + range.count() > plan_fields::kMaxDevices)
       return malformed(whole, "too many devices");
-    for (int64_t i = range.first; i <= range.last; ++i)
+    for (int64_t i = range.first; i <= range.last; i += range.stride)
       mesh.devices.push_back(DeviceId{static_cast<int32_t>(offset + i)});
   }
   return mesh;
@@ -59,9 +50,10 @@ int first_of_node(const Cluster& cluster, int64_t node) {
 Result<DeviceMesh> parse_nodes(const std::string& body, const Cluster& cluster,
                                const std::string& whole) {
   const size_t colon = body.find(':');
-  BRAID_ASSIGN(const Range nodes, parse_range(body.substr(0, colon), whole));
+  BRAID_ASSIGN(const NumberRun nodes, parse_range(body.substr(0, colon), whole));
   const int64_t count = static_cast<int64_t>(cluster.nodes.size());
   if (nodes.last >= count) return malformed(whole, cat("the cluster has nodes 0-", count - 1));
+  if (nodes.stride != 1) return malformed(whole, "nodes are a range without gaps");
   const int first = first_of_node(cluster, nodes.first);
   if (colon == std::string::npos)
     return contiguous_mesh(cluster, first, first_of_node(cluster, nodes.last + 1) - first);

@@ -352,7 +352,9 @@ TEST(PlanText, MeshesHaveReadableForms) {
   const std::pair<const char*, const char*> forms[] = {
       {"0-7", "0-7"},          {"0,2,4", "0,2,4"},      {"8-9, 0-1", "8-9,0-1"},
       {"node 1", "4-7"},       {"nodes 0-1", "0-7"},    {"nodes 1-2", "4-11"},
-      {"node 2: 1-2", "9-10"}, {"node 2: 3,0", "11,8"}, {"all", "0-11"}};
+      {"node 2: 1-2", "9-10"}, {"node 2: 3,0", "11,8"}, {"all", "0-11"},
+      {"0-11/4", "0,4,8"},     {"0,3,6,9", "0-9/3"},    {"0-7/2,9-11", "0-6/2,9-11"},
+      {"2,1,0", "2,1,0"},      {"0,4,5,6,7", "0,4-7"}};
   for (const auto& [text, devices] : forms) {
     const auto mesh = parse_mesh(text, &cluster);
     ASSERT_TRUE(mesh.ok()) << mesh.status().message();
@@ -387,6 +389,10 @@ INSTANTIATE_TEST_SUITE_P(
         BadText{"graph: ppo\ndevices: 8\ncalls:\n  generate: {mesh: 0-7, tp: 99999999999}",
                 "too large"},
         BadText{"graph: ppo\ndevices: 8\ncalls:\n  generate: {mesh: 7-0}", "is empty or too large"},
+        BadText{"graph: ppo\ndevices: 8\ncalls:\n  generate: {mesh: 0-7/0}",
+                "is no number or range"},
+        BadText{"graph: ppo\ndevices: 8\ncalls:\n  generate: {mesh: nodes 0-1/2}",
+                "nodes are a range without gaps"},
         BadText{"graph: ppo\ndevices: 8\ncalls:\n  generate: {mesh: node 2}",
                 "the cluster has nodes 0-1"},
         BadText{"graph: ppo\ndevices: 8\ncalls:\n  generate: {mesh: 'node 1: 4'}",

@@ -13,8 +13,9 @@
 
 namespace braid::inline plan {
 
-// Devices as "0-7", "0,2,4", "0-3,8-11", and, where the cluster is known, "node 1", "nodes 0-3",
-// "node 1: 0-3" (devices counted inside the node) and "all". Errors: what a mesh may look like.
+// Devices as "0-7", "0,2,4", "0-3,8-11", "0-28/4" (each fourth), and, where the cluster is known,
+// "node 1", "nodes 0-3", "node 1: 0-3" (devices counted inside the node) and "all". Errors: what a
+// mesh may look like.
 Result<DeviceMesh> parse_mesh(const std::string& text, const Cluster* cluster);
 // The mesh of a YAML value: such a text, or a list of devices and ranges in order ([1, 0],
 // [0-3, 8]). `devices` is how many "all" means where no cluster is known; 0: nobody says it. Errors
