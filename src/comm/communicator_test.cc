@@ -289,6 +289,43 @@ TEST(Communicator, TwelveRanksMeetOverWiresInAsFewRequests) {
   for (std::thread& thread : threads) thread.join();
 }
 
+// Rank 0 of so many serves the store, and all but `stays` leave: its requests in that, and what it
+// says.
+std::pair<int64_t, std::string> first_leaves(int64_t ranks, int64_t stays) {
+  const int64_t port = (*Store::serve_local("free"))->port();
+  std::pair<int64_t, std::string> out;
+  std::latch ended(1);
+  const auto run = [&](int64_t rank) {
+    Membership self;
+    self.global_rank = rank, self.world_size = self.local_size = ranks;
+    self.master_port = port, self.attempt = "leaving";
+    const auto world = World::join(self, {.join_s = 60, .leave_s = stays < 0 ? 60.0 : 0.5});
+    ASSERT_TRUE(world.ok()) << world.status().message();
+    const int64_t before = (*world)->store_requests();
+    if (rank == stays) return ended.wait();
+    const std::string said = (*world)->leave().message();
+    if (rank > 0) {
+      EXPECT_EQ(said, "");
+    } else {
+      out = {(*world)->store_requests() - before, said};
+      ended.count_down();
+    }
+  };
+  std::vector<std::thread> threads;
+  for (int64_t rank = 0; rank < ranks; ++rank) threads.emplace_back(run, rank);
+  for (std::thread& thread : threads) thread.join();
+  return out;
+}
+
+TEST(Communicator, WhoServesTheStoreWaitsForAllWithOneRequest) {
+  const auto few = first_leaves(2, -1), many = first_leaves(12, -1);
+  EXPECT_EQ(few.second, "");
+  EXPECT_EQ(many.second, "");
+  EXPECT_EQ(few.first, 2);  // a wait, and the value
+  EXPECT_EQ(many.first, few.first);
+  EXPECT_EQ(first_leaves(3, 2).second, "rank 2 has not left within 500.00 ms");
+}
+
 // Ranks that wait for others for long: one of them asks who is missing, and says it.
 TEST(Communicator, OfManyThatWaitOneAsksForWhom) {
   constexpr int64_t kRanks = 12, kAbsent = 2;

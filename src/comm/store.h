@@ -1,7 +1,7 @@
 // The store that the ranks of a job meet at: names and values on one server (c10d's TCPStore),
-// every wait with a deadline. An object is one connection: one thread at a time; duplicate() gives
-// another thread its own. Keys live below the attempt's prefix, so that a restarted job sees none
-// of the last.
+// every wait with a deadline. An object is one connection, on which requests go one after the
+// other: of several threads that share it none may wait for a key; duplicate() gives a thread its
+// own. Keys live below the attempt's prefix, so that a restarted job sees none of the last.
 #pragma once
 
 #include <atomic>

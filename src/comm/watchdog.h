@@ -52,6 +52,9 @@ class Watchdog {
   // From now on (WatchdogOptions::stall_s).
   void set_stall_s(double seconds) { stall_s_ = seconds; }
 
+  // Its connection to the store, for requests that the server answers at once.
+  std::shared_ptr<Store> store() const { return store_; }
+
   // Ends the process because `failure` happened elsewhere: prints this rank's position first.
   [[noreturn]] void end_process(const RankFailure& failure);
 
@@ -68,7 +71,7 @@ class Watchdog {
   void declare(const RankFailure& failure);
   [[noreturn]] void end_now(const RankFailure& failure);  // REQUIRES: ending_ is held
 
-  std::unique_ptr<Store> store_;
+  std::shared_ptr<Store> store_;
   Membership membership_;
   PositionBoard& board_;
   WatchdogOptions options_;

@@ -113,6 +113,19 @@ TEST(WiredBackend, SumsOfBfloat16) {
   });
 }
 
+// The store is asked where a rank listens by who connects to it, and by nobody else.
+TEST(WiredBackend, ARankLearnsTheAddressesOfItsNeighboursAlone) {
+  WiredRanks ranks(33);
+  const int64_t before = ranks.store().requests();
+  for (int i = 0; i < 3; ++i)
+    ranks.run([](Communicator& all, int64_t) { EXPECT_TRUE(all.barrier("here").ok()); });
+  int64_t connected = 0;
+  for (int64_t rank = 0; rank < ranks.size(); ++rank) connected += ranks.wires(rank).peers();
+  EXPECT_GE(connected, 2 * (ranks.size() - 1));  // each is seen from both sides
+  EXPECT_GE(ranks.store().requests() - before, ranks.size() - 1);
+  EXPECT_LE(ranks.store().requests() - before, connected);
+}
+
 TEST(WiredBackend, WhatIsTakenTogetherTravelsAlongTheTree) {
   WiredRanks ranks(33);
   for (const int64_t count : {1, 3000}) {

@@ -53,11 +53,16 @@ Result<std::unique_ptr<Wires>> Wires::open(Store& store, const Membership& membe
   return out;
 }
 
-Status Wires::meet(Store& store) {
-  std::vector<std::string> keys;
-  for (int64_t rank = 0; rank < membership_.world_size; ++rank) keys.push_back(address_key(rank));
-  BRAID_ASSIGN(addresses_, store.get_all(keys));
-  return ok_status();
+void Wires::meet(std::shared_ptr<Store> store) {
+  const std::lock_guard lock(mutex_);
+  store_ = std::move(store);
+}
+
+Result<std::string> Wires::address_of(int64_t peer) {
+  if (const auto known = addresses_.find(peer); known != addresses_.end()) return known->second;
+  BRAID_CHECK(store_ != nullptr, "ranks meet before they send");
+  BRAID_ASSIGN(const auto found, store_->get_all({address_key(peer)}));
+  return addresses_[peer] = found.front();
 }
 
 Wires::Wires(Files files, const Membership& membership, double files_s)
@@ -131,7 +136,8 @@ void Wires::wake() const {
 Status Wires::connect(int64_t peer) {
   BRAID_ASSIGN(const int full, begin_wire(peer));
   if (full == 0) return ok_status();
-  const std::string why = cat(connecting_text(peer, addresses_.at(peer)), socket_error_text(full));
+  BRAID_ASSIGN(const std::string address, address_of(peer));
+  const std::string why = cat(connecting_text(peer, address), socket_error_text(full));
   log_warning(
       cat(rank_name(membership_.global_rank), ": ", why, "; it waits ", format_seconds(files_s_)));
   waiting_[peer] = {{}, deadline_in(files_s_), why};
@@ -140,14 +146,15 @@ Status Wires::connect(int64_t peer) {
 }
 
 Result<int> Wires::begin_wire(int64_t peer) {
-  const std::vector<std::string> parts = split(addresses_.at(peer), ' ');
+  BRAID_ASSIGN(const std::string address, address_of(peer));
+  const std::vector<std::string> parts = split(address, ' ');
   int64_t port = 0;
   BRAID_CHECK(parts.size() == 2 && parse_int(parts[1], &port), "the address of a rank");
   BRAID_ASSIGN(const Addresses found, addresses_of(parts[0], port));
   FileHandle socket = socket_of(*found);
   const auto failed = [&] {
     const std::string why = socket_error_text(errno);
-    return Status{Code::kUnavailable, cat(connecting_text(peer, addresses_.at(peer)), why)};
+    return Status{Code::kUnavailable, cat(connecting_text(peer, address), why)};
   };
   if (!socket.is_open() && lacks_room(errno)) return errno;
   if (!socket.is_open()) return failed();

@@ -56,8 +56,10 @@ class Wires {
   // of that, messages from and to those who are not connected fail.
   static Result<std::unique_ptr<Wires>> open(Store& store, const Membership& membership,
                                              double files_s = 30);
-  // Learns where the others listen, once all do; before anything is sent.
-  Status meet(Store& store);
+  // All listen from here on; before anything is sent. Where a rank does is asked of the store when
+  // it is first sent something: a request for each of those, with a lock held. REQUIRES: no thread
+  // waits with this connection to the store.
+  void meet(std::shared_ptr<Store> store);
   ~Wires();
   Wires(const Wires&) = delete;
   Wires& operator=(const Wires&) = delete;
@@ -124,6 +126,7 @@ class Wires {
   Status connect(int64_t peer);
   // 0, or the system's error where no file is free.
   Result<int> begin_wire(int64_t peer);
+  Result<std::string> address_of(int64_t peer);
   void try_waiting();
   void fail_asking(int64_t peer, const std::string& reason);
   void wake() const;
@@ -133,7 +136,8 @@ class Wires {
   const double files_s_;
   const FileHandle listener_, poll_, wake_;
   std::optional<Deadline> full_until_;  // of the thread: no file is free, and when it goes on
-  std::vector<std::string> addresses_;  // by rank
+  std::shared_ptr<Store> store_;
+  std::map<int64_t, std::string> addresses_;  // of ranks that this one has connected to
   mutable std::mutex mutex_;
   std::condition_variable changed_;
   bool closed_ = false;

@@ -82,6 +82,7 @@ constexpr const char* kCount = "count";
 constexpr const char* kAll = "all";
 constexpr const char* kNotice = "notice/";    // that it takes long: how many came to the nth
 constexpr const char* kMissing = "missing/";  // who they are while so many have come
+constexpr const char* kLeft = "left/";        // the point itself, of all but who serves the store
 constexpr const char* kDiffer = "differ";     // how many, and with the rank how
 
 // Names never begin with '#'.
@@ -147,7 +148,7 @@ Result<std::unique_ptr<World>> World::join(const Membership& membership,
   const PositionBoard::Waiting waiting(world->board_, "the other ranks, to begin");
   BRAID_TRY(world->await_ranks("came/", ranks_below(membership.world_size), "the start of the job",
                                options.join_s));
-  if (wired > 0) BRAID_TRY(world->wires_->meet(*world->store_));
+  if (wired > 0) world->wires_->meet(world->watchdog_->store());
   return world;
 }
 
@@ -426,16 +427,23 @@ Status World::fail(const Status& cause) {
 Status World::leave() {
   if (watchdog_ == nullptr) return {};
   const PositionBoard::Waiting waiting(board_, "the other ranks, to end");
-  const Deadline deadline = deadline_in(options_.leave_s);  // for all of them together
-  for (int64_t rank = 1; membership_.serves_store() && rank < world_size(); ++rank) {
-    const std::chrono::duration<double> left = deadline - std::chrono::steady_clock::now();
-    BRAID_TRY(store_->wait(cat("left/", rank), std::max(left.count(), 0.001))
-                  .at(cat("rank ", rank, " has not left"))
-                  .status());
-  }
+  if (membership_.serves_store()) BRAID_TRY(await_leaving());
   watchdog_->finish();
   watchdog_.reset();
-  return store_->set(cat("left/", global_rank()), "1");
+  return membership_.serves_store() ? ok_status() : arrive(kLeft, world_size() - 1);
+}
+
+// The store goes with this rank. One key, whatever the number of ranks; who has not left is asked
+// where it takes too long.
+Status World::await_leaving() {
+  const Status all = store_->wait(cat(kLeft, kAll), options_.leave_s).status();
+  if (all.ok()) return ok_status();
+  std::vector<int64_t> others = ranks_below(world_size());
+  others.erase(others.begin() + global_rank());
+  BRAID_ASSIGN(const std::vector<int64_t> missing, ask_missing(*store_, kLeft, others));
+  if (missing.empty()) return ok_status();
+  return Status{all.code(), cat("rank ", rank_list(missing), missing.size() == 1 ? " has" : " have",
+                                " not left within ", format_seconds(options_.leave_s))};
 }
 
 Traffic World::traffic(Transfer transfer) const {

@@ -101,7 +101,8 @@ class World {
   // The planned end. Rank 0 waits for the others where it serves the store.
   Status leave();
 
-  // To the store so far, of the watchdog and of Gloo none.
+  // To the store so far: none of the watchdog and of Gloo, and none for addresses of ranks that
+  // this one is wired to, one for each.
   int64_t store_requests() const { return store_ == nullptr ? 0 : store_->requests(); }
   // Ranks that this one is connected to for its groups of many (comm/wires.h).
   int64_t wired_to() const;
@@ -119,6 +120,7 @@ class World {
   // long. kDeadline, after `limit_s`, names those that have not.
   Status await_ranks(const std::string& point, const std::vector<int64_t>& ranks,
                      const std::string& what, double limit_s);
+  Status await_leaving();
   Result<std::unique_ptr<GroupBackend>> connect(const std::string& name,
                                                 const std::vector<int64_t>& members);
   Status publish(const std::string& place, const Claims& claims);
