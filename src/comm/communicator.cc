@@ -119,12 +119,15 @@ int Communicator::place_of(int64_t global_rank) const {
   return static_cast<int>(found - members_.begin());
 }
 
-void Communicator::count(Transfer transfer, const at::Tensor& tensor) {
-  BRAID_CHECK(tensor.is_contiguous(), "only contiguous tensors travel");
+void Communicator::count(Transfer transfer, const at::Tensor& given, const at::Tensor& received) {
+  const auto bytes = [](const at::Tensor& tensor) {
+    BRAID_CHECK(!tensor.defined() || tensor.is_contiguous(), "only contiguous tensors travel");
+    return tensor.defined() ? static_cast<int64_t>(tensor.nbytes()) : 0;
+  };
   const std::lock_guard lock(backend_->starting);
   Traffic& traffic = traffic_[static_cast<size_t>(transfer)];
   ++traffic.calls;
-  traffic.bytes += static_cast<int64_t>(tensor.nbytes());
+  traffic.given += bytes(given), traffic.received += bytes(received);
 }
 
 void Communicator::reset_traffic() {
@@ -198,7 +201,7 @@ Communicator::Order Communicator::together(Transfer transfer, std::string_view t
 
 Pending Communicator::all_reduce(const at::Tensor& inout, Reduce reduce, std::string_view tensor) {
   if (size() == 1 || inout.numel() == 0) return {};
-  count(Transfer::kAllReduce, inout);
+  count(Transfer::kAllReduce, inout, inout);
   return start(together(Transfer::kAllReduce, tensor, inout),
                [&](c10d::Backend& backend, Passage& passage) {
                  std::vector<at::Tensor> list = {passage.changed(inout)};
@@ -217,7 +220,7 @@ Pending Communicator::reduce_scatter(const at::Tensor& out, const at::Tensor& in
     out.copy_(in.view(out.sizes()));
     return {};
   }
-  count(Transfer::kReduceScatter, in);
+  count(Transfer::kReduceScatter, in, out);
   return start(together(Transfer::kReduceScatter, tensor, in),
                [&](c10d::Backend& backend, Passage& passage) {
                  at::Tensor to = passage.taken(out).view({-1}), from = passage.given(in).view({-1});
@@ -235,7 +238,7 @@ Pending Communicator::all_gather(const at::Tensor& out, const at::Tensor& in,
     out.copy_(in.view(out.sizes()));
     return {};
   }
-  count(Transfer::kAllGather, in);
+  count(Transfer::kAllGather, in, out);
   return start(together(Transfer::kAllGather, tensor, out),
                [&](c10d::Backend& backend, Passage& passage) {
                  at::Tensor to = passage.taken(out).view({-1}), from = passage.given(in).view({-1});
@@ -258,7 +261,8 @@ Pending Communicator::all_gather(const at::Tensor& out, const at::Tensor& in,
 Pending Communicator::broadcast(const at::Tensor& inout, int64_t root, std::string_view tensor) {
   const int place = place_of(root);
   if (size() == 1 || inout.numel() == 0) return {};
-  count(Transfer::kBroadcast, inout);
+  const bool gives = root == context_.global_rank;
+  count(Transfer::kBroadcast, gives ? inout : at::Tensor(), gives ? at::Tensor() : inout);
   return start(together(Transfer::kBroadcast, tensor, inout),
                [&](c10d::Backend& backend, Passage& passage) {
                  std::vector<at::Tensor> list = {passage.changed(inout)};
@@ -276,7 +280,7 @@ Pending Communicator::all_to_all(const at::Tensor& out, const at::Tensor& in,
     if (out.numel() > 0) out.copy_(in);
     return {};
   }
-  count(Transfer::kAllToAll, in);
+  count(Transfer::kAllToAll, in, out);
   return start(together(Transfer::kAllToAll, tensor, in),
                [&](c10d::Backend& backend, Passage& passage) {
                  at::Tensor to = passage.taken(out), from = passage.given(in);
@@ -291,7 +295,7 @@ Pending Communicator::send(const at::Tensor& data, int64_t to, int32_t channel,
   const int place = place_of(to);
   BRAID_CHECK(to != context_.global_rank, "a rank sends itself nothing");
   if (data.numel() == 0) return {};
-  count(Transfer::kSend, data);
+  count(Transfer::kSend, data, {});
   {
     const std::lock_guard lock(backend_->starting);
     sent_bytes_[to] += static_cast<int64_t>(data.nbytes());
@@ -308,7 +312,7 @@ Pending Communicator::receive(const at::Tensor& data, int64_t from, int32_t chan
   const int place = place_of(from);
   BRAID_CHECK(from != context_.global_rank, "a rank receives nothing from itself");
   if (data.numel() == 0) return {};
-  count(Transfer::kReceive, data);
+  count(Transfer::kReceive, {}, data);
   return start(message(Transfer::kReceive, tensor, data, from, channel),
                [&](c10d::Backend& backend, Passage& passage) {
                  std::vector<at::Tensor> list = {passage.taken(data)};

@@ -36,11 +36,11 @@ struct GroupBackend;
 
 enum class Reduce { kSum, kMax, kMin };
 
-// What went through the c10d calls of one kind: bytes of the tensor that this rank gave (of the
-// received tensor for kReceive).
+// What went through the c10d calls of one kind: bytes of the tensors that this rank gave to them,
+// and of those that it got from them. Not what a backend passes on for others.
 struct Traffic {
   int64_t calls = 0;
-  int64_t bytes = 0;
+  int64_t given = 0, received = 0;
 };
 
 // An operation that has been started. wait() must be called, once.
@@ -120,7 +120,8 @@ class Communicator {
 
  private:
   int place_of(int64_t global_rank) const;
-  void count(Transfer transfer, const at::Tensor& tensor);
+  // None: undefined.
+  void count(Transfer transfer, const at::Tensor& given, const at::Tensor& received);
   // What is to be transferred: the name of the tensor, the device that it lies on, the peer (-1:
   // all members) and the lane, as GroupBackend has it.
   struct Order {

@@ -164,10 +164,30 @@ RANK_TEST(Communicator, GroupsOverlapAndCountTheirBytes, 4) {
   } else {
     ASSERT_EQ(cross.receive(y, peer, 0, "x").wait().message(), "");
     EXPECT_EQ(y[0].item<double>(), 4 * (peer / 2) + 1);
-    EXPECT_EQ(cross.traffic(Transfer::kReceive).bytes, 12);
+    EXPECT_EQ(cross.traffic(Transfer::kReceive).received, 12);
   }
   EXPECT_EQ(pair.traffic(Transfer::kAllReduce).calls, 1);
-  EXPECT_EQ(pair.traffic(Transfer::kAllReduce).bytes, 12);
+  EXPECT_EQ(pair.traffic(Transfer::kAllReduce).given, 12);
+}
+
+// What a rank gets from a collective grows with the group where what it gives does not.
+RANK_TEST(Communicator, BytesAreThoseGivenAndThoseReceived, 4) {
+  Communicator& all = **world.everyone();
+  const auto bytes_of = [&](Transfer transfer) {
+    return std::pair(all.traffic(transfer).given, all.traffic(transfer).received);
+  };
+  all.reset_traffic();
+  const at::Tensor one = at::zeros({1}), four = at::zeros({4});
+  ASSERT_EQ(all.all_gather(four, one, "x").wait().message(), "");
+  ASSERT_EQ(all.reduce_scatter(one, four, "x").wait().message(), "");
+  ASSERT_EQ(all.all_to_all(four, four.clone(), {1, 1, 1, 1}, {1, 1, 1, 1}, "x").wait().message(),
+            "");
+  ASSERT_EQ(all.broadcast(four, 2, "x").wait().message(), "");
+  EXPECT_EQ(bytes_of(Transfer::kAllGather), std::pair(int64_t{4}, int64_t{16}));
+  EXPECT_EQ(bytes_of(Transfer::kReduceScatter), std::pair(int64_t{16}, int64_t{4}));
+  EXPECT_EQ(bytes_of(Transfer::kAllToAll), std::pair(int64_t{16}, int64_t{16}));
+  const int64_t gives = world.global_rank() == 2 ? 16 : 0;
+  EXPECT_EQ(bytes_of(Transfer::kBroadcast), std::pair(gives, 16 - gives));
 }
 
 RANK_TEST(Communicator, PlacesAreThoseOfTheGroupsOrder, 4) {

@@ -46,8 +46,8 @@ RANK_TEST(RankTexts, WhatARankSaysDoesNotGrowWithTheRanks, 7) {
   ASSERT_EQ(merge_to_first(all, texts, "sums").message(), "");
   const bool first = world.global_rank() == 0;
   EXPECT_EQ(sum == 21, first);
-  EXPECT_EQ(all->traffic(Transfer::kSend).bytes, first ? 0 : 16);
-  EXPECT_LE(all->traffic(Transfer::kReceive).bytes, 16 * kTreeFanOut);
+  EXPECT_EQ(all->traffic(Transfer::kSend).given, first ? 0 : 16);
+  EXPECT_LE(all->traffic(Transfer::kReceive).received, 16 * kTreeFanOut);
   for (const Transfer transfer :
        {Transfer::kAllReduce, Transfer::kAllGather, Transfer::kBroadcast, Transfer::kAllToAll})
     EXPECT_EQ(all->traffic(transfer).calls, 0);

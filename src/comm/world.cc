@@ -449,8 +449,9 @@ Status World::await_leaving() {
 Traffic World::traffic(Transfer transfer) const {
   Traffic out;
   for (const auto& [name, group] : groups_) {
-    out.calls += group->traffic(transfer).calls;
-    out.bytes += group->traffic(transfer).bytes;
+    const Traffic& traffic = group->traffic(transfer);
+    out.calls += traffic.calls;
+    out.given += traffic.given, out.received += traffic.received;
   }
   return out;
 }

@@ -106,7 +106,7 @@ class World {
   int64_t store_requests() const { return store_ == nullptr ? 0 : store_->requests(); }
   // Ranks that this one is connected to for its groups of many (comm/wires.h).
   int64_t wired_to() const;
-  // Bytes that this rank gave to all groups, by kind.
+  // Through all groups, by kind.
   Traffic traffic(Transfer transfer) const;
 
  private:

@@ -8,6 +8,7 @@
 #include "emulate/testing.h"
 #include "plan/test_problem.h"
 #include "program/exchange.h"
+#include "samples/listed_counts.h"
 
 namespace braid::inline emulate {
 namespace {
@@ -62,6 +63,27 @@ RANK_TEST(Emulate, OneLayoutForAll, 2) {
   const PlanningProblem problem = rl_problem("grpo", 2);
   expect_alike(world,
                emulated(world, uniform_plan(problem, 2, 1, 1), problem, {.time_scale = kFast}));
+}
+
+// What ranks tell each other of the data that they have read is sent as real ranks send it.
+RANK_TEST(Emulate, AFetchIsTold, 2) {
+  const PlanningProblem problem = rl_problem("grpo", 2);
+  const Call& fetch = problem.graph.calls.front();
+  ASSERT_EQ(fetch.kind, CallKind::kFetch);
+  TransferCounts sent;
+  Emulation out;
+  {
+    const TransferWatch watch(&sent);
+    out = emulated(world, uniform_plan(problem, 2, 1, 1), problem, {.time_scale = kFast});
+  }
+  const TransferCounts told =
+      listed_of_fetch(fetch, problem.workload.prompts, problem.workload.samples_per_prompt, 2);
+  ASSERT_EQ(told.size(), 1U);
+  EXPECT_EQ(sent[told.begin()->first], 1);
+  for (const RankUse& use : out.use) {
+    EXPECT_GE(use.received, static_cast<double>(told.begin()->first.bytes));
+    EXPECT_GT(use.given, 0);
+  }
 }
 
 // A generation that ends when it has enough, and leaves the others to the next step.

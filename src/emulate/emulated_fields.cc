@@ -6,7 +6,9 @@
 
 #include "base/rng.h"
 #include "base/text.h"
+#include "comm/transfer_audit.h"
 #include "program/scored_prefixes.h"
+#include "samples/listed_counts.h"
 
 namespace braid::inline emulate {
 namespace {
@@ -56,12 +58,30 @@ void EmulatedFields::begin() {
   }
 }
 
-// A fetch tells what it has read, which are no rows yet; a compute call shares no field: its ranks
+// A fetch tells words of its own (tell_fetched()); a compute call shares no field: its ranks
 // say whether they have failed, and sums where it needs those of the step.
 bool EmulatedFields::sends_values(const Exchange& shared) const {
   const Call& call = program_.graph.calls[shared.producer.value];
   return call.kind != CallKind::kFetch &&
          (call.kind != CallKind::kCompute || words_beside(call) > 0);
+}
+
+TransferCounts EmulatedFields::listed_of(const Call& fetch) const {
+  const Workload& workload = prices_.workload();
+  return listed_of_fetch(fetch, workload.prompts, workload.samples_per_prompt, exchange_.ranks());
+}
+
+// As many words as a real rank tells of the rows that it has read. There are none here: they mean
+// nothing.
+Status EmulatedFields::tell_fetched(const Call& fetch) {
+  const Workload& workload = prices_.workload();
+  const std::vector<int64_t> sizes =
+      told_by_ranks(fetch, workload.prompts, workload.samples_per_prompt, exchange_.ranks());
+  const std::vector<int32_t> mine(sizes[exchange_.rank()], 0);
+  const std::string what = cat("the share of ", fetch.name);
+  return audited(
+      what, [&] { return listed_of(fetch); },
+      [&] { return exchange_.gather_words(mine, sizes, what).status(); });
 }
 
 std::vector<int64_t> EmulatedFields::transfers() {
@@ -75,6 +95,8 @@ std::vector<int64_t> EmulatedFields::transfers() {
       continue;
     }
     account_.note_shared(entry, 0);
+    const Call& call = program_.graph.calls[each.producer.value];
+    if (call.kind == CallKind::kFetch) out[i] = count_of(listed_of(call));
     if (sends_values(each)) out[i] = count_of(account_.transfers(entry, 0));
     for (const std::string& field : each.fields) exchange_.note_everywhere(field);
   }
@@ -102,6 +124,8 @@ Status EmulatedFields::share(int32_t entry, int64_t ready_ns) {
   const Exchange& shared = program_.exchanges[entry];
   account_.note_shared(entry, 0);
   if (sends_values(shared)) return share_values(shared);
+  const Call& call = program_.graph.calls[shared.producer.value];
+  if (call.kind == CallKind::kFetch) BRAID_TRY(tell_fetched(call));
   for (const std::string& field : shared.fields) exchange_.note_everywhere(field);
   return ok_status();
 }

@@ -42,6 +42,8 @@ class EmulatedFields : private FieldContents {
  private:
   void begin();
   bool sends_values(const Exchange& shared) const;
+  TransferCounts listed_of(const Call& fetch) const;
+  Status tell_fetched(const Call& fetch);
   int64_t identity(int32_t entry, const Field& field, const Rows& rows) const;
   void compare(int32_t entry, const Field& field, const Rows& rows,
                const at::Tensor& arrived) const;

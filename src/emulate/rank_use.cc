@@ -28,7 +28,8 @@ RankUse use_so_far(const World& world) {
     const auto calls = static_cast<double>(traffic.calls);
     out.calls += calls;
     if (transfer == Transfer::kSend || transfer == Transfer::kReceive) out.messages += calls;
-    out.bytes += static_cast<double>(traffic.bytes);
+    out.given += static_cast<double>(traffic.given);
+    out.received += static_cast<double>(traffic.received);
   }
   out.store_requests = static_cast<double>(world.store_requests());
   out.open_files = open_files();
@@ -42,7 +43,8 @@ RankUse use_since(const RankUse& before, const RankUse& now) {
   RankUse out = now;
   out.calls -= before.calls;
   out.messages -= before.messages;
-  out.bytes -= before.bytes;
+  out.given -= before.given;
+  out.received -= before.received;
   out.store_requests -= before.store_requests;
   return out;
 }
@@ -50,15 +52,16 @@ RankUse use_since(const RankUse& before, const RankUse& now) {
 Result<std::vector<RankUse>> gather_use(Communicator& everyone, const RankUse& own) {
   const at::Tensor mine = at::zeros({kNumbersOfUse}, at::kDouble);
   const at::Tensor all = at::zeros({everyone.size() * kNumbersOfUse}, at::kDouble);
-  const double numbers[kNumbersOfUse] = {
-      own.calls,          own.messages,   own.round_calls, own.calls_of_each, own.bytes,
-      own.store_requests, own.open_files, own.wired_to,    own.peak_bytes,    own.cpu_s};
+  const double numbers[kNumbersOfUse] = {own.calls,          own.messages,   own.round_calls,
+                                         own.calls_of_each,  own.given,      own.received,
+                                         own.store_requests, own.open_files, own.wired_to,
+                                         own.peak_bytes,     own.cpu_s};
   std::copy(numbers, numbers + kNumbersOfUse, mine.mutable_data_ptr<double>());
   BRAID_TRY(everyone.all_gather(all, mine, "what ranks take").wait());
   std::vector<RankUse> out;
   const auto* n = all.const_data_ptr<double>();
   for (int64_t rank = 0; rank < everyone.size(); ++rank, n += kNumbersOfUse)
-    out.push_back({n[0], n[1], n[2], n[3], n[4], n[5], n[6], n[7], n[8], n[9]});
+    out.push_back({n[0], n[1], n[2], n[3], n[4], n[5], n[6], n[7], n[8], n[9], n[10]});
   return out;
 }
 

@@ -12,14 +12,15 @@ struct RankUse {
   double messages = 0;        // those of them that are sends and receives
   double round_calls = 0;     // and those in rounds of generation, of which alike ones are one
   double calls_of_each = 0;   // calls of a rank that executes each of them, as real ranks do
-  double bytes = 0;           // that it gave to them
+  double given = 0;           // bytes of the tensors that it gave to them
+  double received = 0;        // and of those that it got from them
   double store_requests = 0;  // its own, neither the watchdog's nor Gloo's
   double open_files = 0;      // at the time
   double wired_to = 0;        // ranks, at the time (World::wired_to())
   double peak_bytes = 0;      // resident, the most so far
   double cpu_s = 0;           // of all its threads
 };
-inline constexpr int64_t kNumbersOfUse = 10;
+inline constexpr int64_t kNumbersOfUse = 11;
 
 // Of this process so far.
 RankUse use_so_far(const World& world);

@@ -198,7 +198,7 @@ GroupTraffic traffic_of(Communicator& group, const std::function<void()>& act) {
   GroupTraffic out;
   for (int kind = 0; kind < static_cast<int>(Transfer::kCount); ++kind) {
     const Traffic& traffic = group.traffic(static_cast<Transfer>(kind));
-    out.emplace_back(traffic.calls, traffic.bytes);
+    out.emplace_back(traffic.calls, traffic.given);
   }
   return out;
 }

@@ -42,7 +42,7 @@ RANK_TEST(EvaluatedSamples, TokensComeToWhoScoresThemAndToTheFirstRank, 3) {
   EXPECT_EQ(samples.store().sample(3).group, GroupId{1});
 
   const auto come = [&] {
-    const int64_t bytes = all->traffic(Transfer::kReceive).bytes;
+    const int64_t bytes = all->traffic(Transfer::kReceive).received;
     all->reset_traffic();
     return bytes;
   };

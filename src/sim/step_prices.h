@@ -44,6 +44,7 @@ class StepPrices {
   Status prepare();
 
   const SampleLengths& lengths() const { return lengths_; }
+  const Workload& workload() const { return problem_.workload; }
   const Efficiency& efficiency(DeviceId device) const { return efficiencies_[device.value]; }
   // REQUIRES: the call uses a model.
   const CallCost& cost(CallId call) const { return *costs_[call.value]; }

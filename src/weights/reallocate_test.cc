@@ -151,7 +151,8 @@ void expect_reallocated(World& world, const Pair& pair) {
       EXPECT_TRUE(at::equal(got, values_of(kind, layer, elements))) << kind << " " << layer;
     });
   // At the c10d call, every byte that is lacking comes once.
-  EXPECT_EQ(all.traffic(Transfer::kReceive).bytes, lacking_bytes(kinds, pair.from, pair.to, self));
+  EXPECT_EQ(all.traffic(Transfer::kReceive).received,
+            lacking_bytes(kinds, pair.from, pair.to, self));
   const int64_t one_message = static_cast<int64_t>(pair.message_bytes) * 16;
   EXPECT_LE(report->largest_staging_bytes, std::max(pair.staging_bytes, one_message));
 }

@@ -32,7 +32,8 @@ TEST_F(EmulateCommand, PrintsPredictedBesideEmulated) {
   EXPECT_EQ(json["time_scale"].get<double>(), 0.2);
   const Json& ranks = json["ranks"];
   EXPECT_EQ(ranks["number"], 2);
-  for (const char* what : {"calls", "messages", "bytes", "open_files", "peak_bytes", "cpu_s"})
+  for (const char* what :
+       {"calls", "messages", "given_bytes", "received_bytes", "open_files", "peak_bytes", "cpu_s"})
     EXPECT_GT(ranks[what]["mean"].get<double>(), 0) << what;
   EXPECT_EQ(ranks["store_requests"]["most"].get<double>(), 0);  // within a step
   EXPECT_TRUE(path_exists(join_path(folder_, "run/emulated_trace.json")));
