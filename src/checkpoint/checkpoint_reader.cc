@@ -108,56 +108,130 @@ Result<CheckpointReader> CheckpointReader::open(const std::string& path, double 
   out.first_ = first;
   BRAID_ASSIGN(out.numbers_, checkpoint_numbers(path));
   for (const auto& [name, entry] : manifest.files)
-    if (const auto group = group_of(name))
-      out.groups_[*group].push_back({join_path(path, name), entry, {}});
+    if (const auto shard = shard_of(name))
+      out.groups_[shard->group].parts.push_back({shard->rank, join_path(path, name), entry, {}});
+  if (manifest.tensors)
+    for (auto& [name, group] : out.groups_) {
+      const auto said = manifest.tensors->find(name);
+      group.index = said == manifest.tensors->end() ? SliceIndex() : said->second;
+    }
   return out;
 }
 
 CheckpointReader::CheckpointReader(CheckpointState state) : numbers_(std::move(state.numbers)) {
   for (auto& [group, slices] : state.tensors)
-    groups_[group].push_back({"", {}, ShardFile(std::move(slices))});
+    groups_[group].parts.push_back({0, "", {}, ShardFile(std::move(slices))});
 }
 
-Result<std::vector<CheckpointReader::Part>*> CheckpointReader::parts_of(const std::string& group) {
+Result<CheckpointReader::Group*> CheckpointReader::find(const std::string& group) {
   const auto found = groups_.find(group);
   if (found != groups_.end()) return &found->second;
   return invalid_input(cat("has no ", shard_name(group, {}), ": the run trained other models"));
 }
 
-Result<ShardFile*> CheckpointReader::opened(Part& part) {
+Result<ShardFile*> CheckpointReader::opened(Group& group, Part& part) {
   if (!part.file) {
     BRAID_ASSIGN(part.file, ShardFile::open(part.path, part.expected));
+    ++files_opened_;
+    BRAID_TRY(check_listed(group, part));
   }
   return &*part.file;
 }
 
+// What the file has is what the manifest says of it: nobody would find the rest.
+Status CheckpointReader::check_listed(const Group& group, const Part& part) const {
+  if (!group.index) return ok_status();
+  for (size_t entry = 0; entry < part.file->size(); ++entry) {
+    const SavedSlice& slice = part.file->slice(entry);
+    const PlacedSlice place = place_of(part.rank, slice);
+    const auto said = group.index->find(slice.tensor);
+    TensorPlaces known;
+    if (said != group.index->end()) {
+      BRAID_ASSIGN(known, places_of(slice.tensor, said->second));
+    }
+    const bool listed = known.shape == slice.shape &&
+                        std::count(known.slices.begin(), known.slices.end(), place) == 1;
+    if (!listed)
+      return {Code::kDataLoss, cat(part.path, ": its header has ", place_text(slice.tensor, place),
+                                   ", which the manifest does not say of it")};
+  }
+  return ok_status();
+}
+
+// By the manifest.
+Result<CheckpointReader::Expected> CheckpointReader::parts_with(
+    const Group& group, const std::vector<SavedSlice>& wanted) const {
+  std::map<int64_t, size_t> part_of;
+  for (size_t i = 0; i < group.parts.size(); ++i) part_of[group.parts[i].rank] = i;
+  Expected out;
+  for (const SavedSlice& slice : wanted) {
+    const auto said = group.index->find(slice.tensor);
+    if (said == group.index->end()) continue;
+    BRAID_ASSIGN(const TensorPlaces places, places_of(slice.tensor, said->second));
+    const PlacedSlice own = place_of(0, slice);
+    for (const PlacedSlice& place : places.slices) {
+      // Of a tensor of another shape any file has the words to refuse it.
+      if (places.shape == slice.shape && !overlap(own, place)) continue;
+      const auto part = part_of.find(place.rank);
+      if (part == part_of.end())
+        return Status(Code::kDataLoss,
+                      cat("the manifest says that rank ", place.rank, " has ",
+                          place_text(slice.tensor, place), ", but lists no file of it"));
+      out[part->second].emplace_back(slice.tensor, place);
+    }
+  }
+  return out;
+}
+
+// All of them where the manifest does not say who has what.
+Result<CheckpointReader::Expected> CheckpointReader::parts_to_read(
+    const Group& group, const std::vector<SavedSlice>& wanted) const {
+  if (group.index) return parts_with(group, wanted);
+  Expected out;
+  for (size_t i = 0; i < group.parts.size(); ++i) out[i];
+  return out;
+}
+
 Status CheckpointReader::read(const std::string& group, const std::vector<SavedSlice>& wanted) {
   const at::NoGradGuard no_grad;
-  BRAID_ASSIGN(std::vector<Part>* const parts, parts_of(group));
+  BRAID_ASSIGN(Group* const from, find(group));
+  BRAID_ASSIGN(const Expected to_read, parts_to_read(*from, wanted));
   Wanted missing(wanted);
-  const auto begin = static_cast<size_t>(first_ * static_cast<double>(parts->size()));
-  for (size_t i = 0; i < parts->size() && !missing.filled(); ++i) {
-    BRAID_ASSIGN(ShardFile* const file, opened((*parts)[(begin + i) % parts->size()]));
+  const size_t count = from->parts.size();
+  const auto begin = static_cast<size_t>(first_ * static_cast<double>(count));
+  for (size_t i = 0; i < count && !missing.filled(); ++i) {
+    const auto expected = to_read.find((begin + i) % count);
+    if (expected == to_read.end()) continue;
+    Part& part = from->parts[expected->first];
+    BRAID_ASSIGN(ShardFile* const file, opened(*from, part));
+    for (const auto& [tensor, slice] : expected->second)
+      if (!file->has(tensor, slice))
+        return {Code::kDataLoss, cat(part.path, ": its header has no ", place_text(tensor, slice),
+                                     ", which the manifest says of it")};
     for (size_t entry = 0; entry < file->size(); ++entry) BRAID_TRY(missing.take(*file, entry));
   }
   return missing.check();
 }
 
 Result<std::set<std::string>> CheckpointReader::tensors(const std::string& group) {
-  BRAID_ASSIGN(std::vector<Part>* const parts, parts_of(group));
+  BRAID_ASSIGN(Group* const from, find(group));
   std::set<std::string> out;
-  for (Part& part : *parts) {
-    BRAID_ASSIGN(const ShardFile* const file, opened(part));
+  if (from->index) {
+    for (const auto& [tensor, places] : *from->index) out.insert(tensor);
+    return out;
+  }
+  for (Part& part : from->parts) {
+    BRAID_ASSIGN(const ShardFile* const file, opened(*from, part));
     for (size_t entry = 0; entry < file->size(); ++entry) out.insert(file->slice(entry).tensor);
   }
   return out;
 }
 
 Result<NamedTensors> CheckpointReader::whole(const std::string& group) {
-  BRAID_ASSIGN(std::vector<Part>* const parts, parts_of(group));
+  BRAID_ASSIGN(Group* const from, find(group));
   std::map<std::string, SavedSlice> by_name;
-  for (Part& part : *parts) {
-    BRAID_ASSIGN(const ShardFile* const file, opened(part));
+  for (Part& part : from->parts) {
+    BRAID_ASSIGN(const ShardFile* const file, opened(*from, part));
     for (size_t entry = 0; entry < file->size(); ++entry) {
       const SavedSlice& slice = file->slice(entry);
       if (by_name.count(slice.tensor) == 0)

@@ -368,6 +368,86 @@ TEST_F(CheckpointTest, OnlyWhatIsWantedIsRead) {
               HasSubstr(last + ": is missing"));
 }
 
+// Two halves of a model on ranks 0 and 1, and 2 and 3; of each half both have a part of every
+// tensor, as replicas write it.
+std::string save_halves(const std::string& folder) {
+  std::vector<CheckpointState> shares(4);
+  for (int64_t rank = 0; rank < 4; ++rank)
+    for (int64_t layer = rank / 2 * 2; layer < rank / 2 * 2 + 2; ++layer)
+      shares[rank].tensors["actor.weights"].emplace_back(
+          cat("layers.", layer), std::vector<int64_t>{4, 2}, std::vector<int64_t>{rank % 2 * 2, 0},
+          at::full({2, 2}, static_cast<double>(10 * layer + rank)));
+  return save_shares(folder, shares);
+}
+
+// Of these layers rows [begin, end) as one of `ranks` reads them; files that it opens for that.
+int64_t opened_for(const std::string& path, int64_t rank, int64_t ranks,
+                   const std::vector<int64_t>& layers, int64_t begin, int64_t end) {
+  CheckpointReader reader =
+      *CheckpointReader::open(path, static_cast<double>(rank) / static_cast<double>(ranks));
+  std::vector<SavedSlice> wanted;
+  for (const int64_t layer : layers)
+    wanted.emplace_back(cat("layers.", layer), std::vector<int64_t>{4, 2},
+                        std::vector<int64_t>{begin, 0}, at::empty({end - begin, 2}));
+  EXPECT_EQ(reader.read("actor.weights", wanted), Status());
+  for (size_t i = 0; i < wanted.size(); ++i)
+    for (int64_t row = begin; row < end; ++row)
+      EXPECT_EQ(wanted[i].values[row - begin][0].item<double>(),
+                static_cast<double>(10 * layers[i] + layers[i] / 2 * 2 + row / 2));
+  EXPECT_EQ(reader.tensors("actor.weights")->size(), 4U);
+  return reader.files_opened();
+}
+
+// However many ranks wrote: as many files as have something of what is wanted.
+TEST_F(CheckpointTest, ARankOpensTheFilesOfWhatItWantsAlone) {
+  const std::string path = save_halves(folder_);
+  for (int64_t rank = 0; rank < 4; ++rank) {  // as they wrote, each with all of its half
+    const int64_t layer = rank / 2 * 2;
+    EXPECT_EQ(opened_for(path, rank, 4, {layer, layer + 1}, 0, 4), 2) << rank;
+    EXPECT_EQ(opened_for(path, rank, 4, {layer, layer + 1}, rank % 2 * 2, rank % 2 * 2 + 2), 1);
+  }
+  for (int64_t rank = 0; rank < 2; ++rank)  // two that split rows instead of layers
+    EXPECT_EQ(opened_for(path, rank, 2, {0, 1, 2, 3}, 2 * rank, 2 * rank + 2), 2) << rank;
+  EXPECT_EQ(opened_for(path, 0, 3, {0}, 1, 2), 1);  // of three the first, in uneven parts
+  EXPECT_EQ(opened_for(path, 1, 3, {1}, 1, 4), 2);
+  EXPECT_EQ(opened_for(path, 2, 3, {2, 3}, 0, 1), 1);
+  EXPECT_EQ(opened_for(path, 0, 1, {0, 1, 2, 3}, 0, 4), 4);
+}
+
+// A manifest of before: every header is looked at, until all that is wanted is there.
+TEST_F(CheckpointTest, AManifestWithoutSlicesIsReadByTheHeaders) {
+  const std::string path = save_halves(folder_);
+  Manifest manifest = *read_manifest(path);
+  manifest.tensors.reset();
+  ASSERT_EQ(write_manifest(path, manifest), Status());
+  EXPECT_EQ(opened_for(path, 3, 4, {2, 3}, 0, 4), 4);
+  EXPECT_EQ(CheckpointReader::open(path)->whole("actor.weights")->size(), 4U);
+}
+
+// Who trusts a manifest that is of other files would miss what they have.
+TEST_F(CheckpointTest, AManifestThatSaysOtherSlicesThanAHeaderIsRefusedByFile) {
+  const std::string path = save_halves(folder_);
+  const Manifest right = *read_manifest(path);
+  const at::Tensor rows = at::empty({2, 2});
+  const auto refused = [&](const std::string& said, int64_t begin) {
+    Manifest manifest = right;
+    (*manifest.tensors)["actor.weights"]["layers.1"] = said;
+    EXPECT_EQ(write_manifest(path, manifest), Status());
+    const Status status = CheckpointReader::open(path)->read(
+        "actor.weights", {{"layers.1", {4, 2}, {begin, 0}, rows}});
+    EXPECT_EQ(status.code(), Code::kDataLoss);
+    return status.message();
+  };
+  const std::string first = join_path(path, "actor.weights.rank-0000.safetensors");
+  EXPECT_EQ(refused("[4,2] 0[2:4,0:2] 1[0:2,0:2]", 2),
+            first + ": its header has layers.1[0:2, 0:2], which the manifest does not say of it");
+  EXPECT_EQ(refused("[4,2] 0[0:2,0:2] 0[2:4,0:2]", 2),
+            first + ": its header has no layers.1[2:4, 0:2], which the manifest says of it");
+  EXPECT_THAT(refused("[4,2] 0[0:2,0:2] 7[2:4,0:2]", 2),
+              HasSubstr("rank 7 has layers.1[2:4, 0:2], but lists no file of it"));
+  EXPECT_THAT(refused("[4,2] 0[0:2,0:3]", 0), HasSubstr("says no slices of tensor layers.1"));
+}
+
 TEST_F(CheckpointTest, APartThatNoFileHasIsAnError) {
   const at::Tensor whole = at::arange(24, at::kFloat).view({6, 4});
   auto shares = shares_of(whole, 2);

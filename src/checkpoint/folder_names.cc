@@ -77,14 +77,15 @@ std::string shard_name(const std::string& group, const SaveRank& self) {
   return cat(group, self.ranks > 1 ? kRankMark + padded(self.rank, 4) : "", kTensorSuffix);
 }
 
-std::optional<std::string> group_of(const std::string& file) {
+std::optional<ShardOf> shard_of(const std::string& file) {
   const std::string suffix = kTensorSuffix;
   if (!file.ends_with(suffix)) return std::nullopt;
   const std::string name = file.substr(0, file.size() - suffix.size());
   const size_t mark = name.rfind(kRankMark);
-  const bool numbered =
-      mark != std::string::npos && all_digits(name.substr(mark + std::string(kRankMark).size()));
-  return numbered ? name.substr(0, mark) : name;
+  if (mark == std::string::npos) return ShardOf{name};
+  const std::string digits = name.substr(mark + std::string(kRankMark).size());
+  const bool numbered = all_digits(digits) && digits.size() <= 18;
+  return numbered ? ShardOf{name.substr(0, mark), std::stoll(digits)} : ShardOf{name};
 }
 
 }  // namespace braid::inline checkpoint

@@ -28,7 +28,11 @@ void remove_folder(const std::string& path);
 // The file of a group of tensors that a rank of several writes: "GROUP.rank-0003.safetensors"; of
 // one "GROUP.safetensors".
 std::string shard_name(const std::string& group, const SaveRank& self);
-// The group of such a file; nothing for any other.
-std::optional<std::string> group_of(const std::string& file);
+// The group of such a file and the rank that wrote it; nothing for any other.
+struct ShardOf {
+  std::string group;
+  int64_t rank = 0;
+};
+std::optional<ShardOf> shard_of(const std::string& file);
 
 }  // namespace braid::inline checkpoint

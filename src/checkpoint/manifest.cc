@@ -13,6 +13,7 @@ namespace {
 
 // 2: entries of files are slices with hashes of their own; 1: files hold whole tensors.
 constexpr int64_t kFormat = 2, kOldestFormat = 1;
+constexpr const char* kTensors = "tensors";
 
 Status damaged(const std::string& path, const std::string& what) {
   return {Code::kDataLoss, cat(path, ": ", what)};
@@ -25,6 +26,7 @@ Json manifest_json(const Manifest& manifest) {
   for (const auto& [name, entry] : manifest.files) json["files"][name] = entry_json(entry);
   for (const auto& [name, value] : manifest.metrics)
     if (std::isfinite(value)) json["metrics"][name] = value;
+  if (manifest.tensors) json[kTensors] = *manifest.tensors;
   return json;
 }
 
@@ -42,6 +44,10 @@ Result<Manifest> manifest_of(const Json& json) {
   }
   using Row = std::map<std::string, double>;
   BRAID_ASSIGN(manifest.metrics, json_field<Row>(json, "metrics"));
+  using Tensors = std::map<std::string, SliceIndex>;
+  if (json.contains(kTensors)) {
+    BRAID_ASSIGN(manifest.tensors, json_field<Tensors>(json, kTensors));
+  }
   return manifest;
 }
 

@@ -1,14 +1,17 @@
-// The manifest of a checkpoint: which files it has, with size and SHA-256 each, and a hash of the
-// manifest itself. Not for callers outside checkpoint. Functions are thread-safe.
+// The manifest of a checkpoint: which files it has, with size and SHA-256 each, which of them has
+// which slices of tensors, and a hash of the manifest itself. Not for callers outside checkpoint.
+// Functions are thread-safe.
 #pragma once
 
 #include <cstdint>
 #include <map>
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "base/json.h"
 #include "base/status.h"
+#include "checkpoint/slice_index.h"
 
 namespace braid::inline checkpoint {
 
@@ -29,6 +32,8 @@ struct Manifest {
   int64_t step = 0;
   std::map<std::string, ManifestEntry> files;  // by name within the folder
   std::map<std::string, double> metrics;
+  // By group; none of a checkpoint that was written before manifests said it.
+  std::optional<std::map<std::string, SliceIndex>> tensors = std::nullopt;
 };
 
 Status write_manifest(const std::string& folder, const Manifest& manifest);

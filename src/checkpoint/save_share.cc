@@ -26,13 +26,15 @@ std::string note_path(const std::string& writing, int64_t rank) {
 
 Result<Json> write_files(const std::string& writing, const SaveRank& self,
                          const CheckpointState& share) {
-  Json files = Json::object();
+  Json files = Json::object(), tensors = Json::object();
   for (const auto& [group, slices] : share.tensors) {
     const std::string name = shard_name(group, self);
     BRAID_ASSIGN(const ManifestEntry entry, write_shard(join_path(writing, name), slices));
     files[name] = entry_json(entry);
+    tensors[group] = index_of(self.rank, slices);
   }
-  return Json{{"files", std::move(files)}, {"numbers", share.numbers}};
+  return Json{
+      {"files", std::move(files)}, {"tensors", std::move(tensors)}, {"numbers", share.numbers}};
 }
 
 // The notes of all ranks, once they are there.
@@ -62,12 +64,15 @@ Result<std::vector<Json>> read_notes(const std::string& writing, int64_t ranks,
 Status commit(const std::string& writing, const SavePoint& at, std::vector<Json> notes,
               const std::map<std::string, double>& metrics) {
   Manifest manifest{at.step, {}, metrics};
+  auto& tensors = manifest.tensors.emplace();
   Json numbers = Json::object();
   for (Json& note : notes) {
     numbers.update(note["numbers"], true);
     for (const auto& [name, entry] : note["files"].items()) {
       BRAID_ASSIGN(manifest.files[name], manifest_entry(entry));
     }
+    for (const auto& [group, index] : note["tensors"].items())
+      BRAID_TRY(add_index(index.get<SliceIndex>(), &tensors[group]));
   }
   const std::string text = numbers.dump() + "\n";
   BRAID_TRY(write_file_atomic(join_path(writing, kStateFile), text));

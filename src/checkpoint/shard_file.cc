@@ -3,6 +3,7 @@
 #include <ATen/ops/empty.h>
 #include <ATen/ops/from_blob.h>
 
+#include <algorithm>
 #include <map>
 #include <utility>
 
@@ -124,6 +125,12 @@ Status ShardFile::parse() {
     hashes_.push_back(std::move(hash));
   }
   return ok_status();
+}
+
+bool ShardFile::has(const std::string& tensor, const PlacedSlice& slice) const {
+  return std::any_of(slices_.begin(), slices_.end(), [&](const SavedSlice& own) {
+    return own.tensor == tensor && place_of(slice.rank, own) == slice;
+  });
 }
 
 Result<at::Tensor> ShardFile::values(size_t entry) {

@@ -26,6 +26,8 @@ class ShardFile {
   explicit ShardFile(std::vector<SavedSlice> slices);
 
   size_t size() const { return slices_.size(); }
+  // Whether an entry is this slice.
+  bool has(const std::string& tensor, const PlacedSlice& slice) const;
   // Which slice an entry is; its values only say size and type.
   const SavedSlice& slice(size_t entry) const { return slices_[entry]; }
   // Its values, which alias the file; their hash is compared at the first call. kDataLoss.
