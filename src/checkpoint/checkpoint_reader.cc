@@ -14,13 +14,15 @@
 namespace braid::inline checkpoint {
 namespace {
 
-// Slices that are wanted of a group, and how many numbers of each are still missing.
+// Slices that are wanted of a group, and what of each is there: no number of it twice, so that as
+// many as it has are all of it.
 class Wanted {
  public:
   explicit Wanted(const std::vector<SavedSlice>& slices) : slices_(slices) {
     for (size_t i = 0; i < slices.size(); ++i) {
       left_.push_back(slices[i].values.numel());
       open_ += left_.back() > 0 ? 1 : 0;
+      taken_.emplace_back();
       of_tensor_[slices[i].tensor].push_back(i);
     }
   }
@@ -33,9 +35,17 @@ class Wanted {
 
  private:
   Status take(ShardFile& file, size_t entry, size_t wanted);
+  Status note(const ShardFile& file, size_t wanted, const PlacedSlice& place);
+
+  // A rectangle of a wanted slice, and the file that had it.
+  struct Taken {
+    PlacedSlice place;
+    std::string file;
+  };
 
   const std::vector<SavedSlice>& slices_;
-  std::vector<int64_t> left_;
+  std::vector<int64_t> left_;  // numbers of each that are missing
+  std::vector<std::vector<Taken>> taken_;
   int64_t open_ = 0;  // slices of which something is missing
   std::map<std::string, std::vector<size_t>> of_tensor_;
   std::set<std::string> seen_;
@@ -64,26 +74,39 @@ Status Wanted::take(ShardFile& file, size_t entry) {
 // The rectangle that both have.
 Status Wanted::take(ShardFile& file, size_t entry, size_t wanted) {
   const SavedSlice &saved = file.slice(entry), &own = slices_[wanted];
-  std::vector<int64_t> begin, size;
+  PlacedSlice both;
   for (size_t dim = 0; dim < own.shape.size(); ++dim) {
     const auto at = static_cast<int64_t>(dim);
-    begin.push_back(std::max(saved.offset[dim], own.offset[dim]));
-    size.push_back(
-        std::min(saved.offset[dim] + saved.values.size(at), own.offset[dim] + own.values.size(at)) -
-        begin.back());
-    if (size.back() <= 0) return ok_status();
+    const int64_t begin = std::max(saved.offset[dim], own.offset[dim]);
+    const int64_t end =
+        std::min(saved.offset[dim] + saved.values.size(at), own.offset[dim] + own.values.size(at));
+    if (end <= begin) return ok_status();
+    both.offset.push_back(begin);
+    both.extent.push_back(end - begin);
   }
+  BRAID_TRY(note(file, wanted, both));
   BRAID_ASSIGN(at::Tensor from, file.values(entry));
   at::Tensor to = own.values;
-  for (size_t dim = 0; dim < begin.size(); ++dim) {
+  for (size_t dim = 0; dim < own.shape.size(); ++dim) {
     const auto at = static_cast<int64_t>(dim);
-    from = from.narrow(at, begin[dim] - saved.offset[dim], size[dim]);
-    to = to.narrow(at, begin[dim] - own.offset[dim], size[dim]);
+    from = from.narrow(at, both.offset[dim] - saved.offset[dim], both.extent[dim]);
+    to = to.narrow(at, both.offset[dim] - own.offset[dim], both.extent[dim]);
   }
   to.copy_(from);
   left_[wanted] -= to.numel();
   open_ -= left_[wanted] == 0 ? 1 : 0;
-  if (left_[wanted] < 0) return {Code::kDataLoss, cat("tensor ", own.tensor, " has numbers twice")};
+  return ok_status();
+}
+
+// Numbers that are there twice would hide others that are missing.
+Status Wanted::note(const ShardFile& file, size_t wanted, const PlacedSlice& place) {
+  const std::string& tensor = slices_[wanted].tensor;
+  for (const Taken& earlier : taken_[wanted])
+    if (overlap(earlier.place, place))
+      return {Code::kDataLoss, cat(file.path(), ": has numbers of ", place_text(tensor, place),
+                                   " that ", earlier.file == file.path() ? "it" : earlier.file,
+                                   " has too, in ", place_text(tensor, earlier.place))};
+  taken_[wanted].push_back({place, file.path()});
   return ok_status();
 }
 
@@ -92,7 +115,9 @@ Status Wanted::check() const {
     if (left_[i] > 0) {
       const std::string& tensor = slices_[i].tensor;
       if (seen_.count(tensor) == 0) return invalid_input(cat("has no tensor ", tensor));
-      return {Code::kDataLoss, cat("a part of tensor ", tensor, " is in no file")};
+      return {Code::kDataLoss, cat("a part of tensor ", tensor, " is in no file: of ",
+                                   place_text(tensor, place_of(0, slices_[i])), " ", left_[i],
+                                   " numbers are missing")};
     }
   return ok_status();
 }

@@ -454,7 +454,39 @@ TEST_F(CheckpointTest, APartThatNoFileHasIsAnError) {
   shares[1].tensors["actor.weights"].pop_back();
   const std::string path = save_shares(folder_, shares);
   EXPECT_THAT(CheckpointReader::open(path)->whole("actor.weights").status().message(),
-              HasSubstr("a part of tensor w is in no file"));
+              HasSubstr("a part of tensor w is in no file: of w[0:6, 0:4] 6 numbers are missing"));
+}
+
+// As many numbers as the tensor has, some of them twice, and in their place none.
+TEST_F(CheckpointTest, SlicesThatOverlapDoNotFillAHole) {
+  const at::Tensor whole = at::arange(12, at::kFloat).view({6, 2});
+  const auto rows = [&](int64_t begin, int64_t end) {
+    return SavedSlice("w", {6, 2}, {begin, 0}, whole.narrow(0, begin, end - begin).clone());
+  };
+  std::vector<CheckpointState> shares(2);
+  shares[0].tensors["actor.weights"] = {rows(0, 4)};
+  shares[1].tensors["actor.weights"] = {rows(2, 4)};
+  const std::string path = save_shares(folder_, shares);
+  Manifest listless = *read_manifest(path);
+  listless.tensors.reset();
+  const std::string file = join_path(path, "actor.weights.rank-0001.safetensors");
+  for (const bool listed : {true, false}) {
+    if (!listed) {
+      ASSERT_EQ(write_manifest(path, listless), Status());
+    }
+    const Status refused = CheckpointReader::open(path)->whole("actor.weights").status();
+    EXPECT_EQ(refused.code(), Code::kDataLoss);
+    EXPECT_EQ(refused.message(), cat(file, ": has numbers of w[2:4, 0:2] that ",
+                                     join_path(path, "actor.weights.rank-0000.safetensors"),
+                                     " has too, in w[0:4, 0:2]"));
+  }
+  shares.push_back(shares[0]);  // within one file, and of a part alone
+  shares[2].tensors["actor.weights"] = {rows(4, 5), rows(4, 6)};
+  save_shares(folder_, shares);
+  const at::Tensor end = at::empty({2, 2});
+  EXPECT_THAT(
+      CheckpointReader::open(path)->read("actor.weights", {{"w", {6, 2}, {4, 0}, end}}).message(),
+      HasSubstr("rank-0002.safetensors: has numbers of w[4:6, 0:2] that it has too, in w[4:5"));
 }
 
 // Nothing is committed before all ranks have written, nor where one has failed.

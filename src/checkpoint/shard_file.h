@@ -25,6 +25,8 @@ class ShardFile {
   // Slices in memory in the place of a file.
   explicit ShardFile(std::vector<SavedSlice> slices);
 
+  // "" of slices in memory.
+  std::string path() const { return file_ == nullptr ? "" : file_->path(); }
   size_t size() const { return slices_.size(); }
   // Whether an entry is this slice.
   bool has(const std::string& tensor, const PlacedSlice& slice) const;
