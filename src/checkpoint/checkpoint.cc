@@ -28,7 +28,7 @@ namespace fs = std::filesystem;
 // reads them: every rank may ask this, of checkpoints that are never read.
 bool is_complete(const std::string& path) {
   const auto manifest = read_manifest(path);
-  return manifest.ok() && check_sizes(path, *manifest).ok() && checkpoint_numbers(path).ok();
+  return manifest.ok() && check_sizes(path, *manifest).ok() && read_state(path, *manifest).ok();
 }
 
 // What to type after `damaged` was refused.
@@ -43,15 +43,6 @@ std::string offer(const std::string& folder, const std::string& damaged) {
   }
   return cat("; ", folder, " has no complete earlier checkpoint, begin again with ",
              "checkpoint.resume=none");
-}
-
-Result<std::string> checkpoint_at(const std::string& path) {
-  if (path_exists(join_path(path, kManifestFile))) return path;
-  const std::string what = cat("checkpoint.resume: ", path, " is not a checkpoint");
-  if (!is_folder(path)) return not_found(what + " (there is no such folder)");
-  BRAID_ASSIGN(const auto inside, list_checkpoints(path));
-  if (inside.empty()) return not_found(what + " (it has no manifest.json)");
-  return not_found(cat(what, "; the newest one in it is ", inside.back().path));
 }
 
 }  // namespace
@@ -122,36 +113,12 @@ Result<std::map<std::string, double>> checkpoint_metrics(const std::string& path
 
 Result<Json> checkpoint_numbers(const std::string& path) {
   BRAID_ASSIGN(const Manifest manifest, read_manifest(path));
-  const std::string file = join_path(path, kStateFile);
-  const auto found = manifest.files.find(kStateFile);
-  if (found == manifest.files.end())
-    return Status(Code::kDataLoss, cat(file, ": the manifest does not list it"));
-  BRAID_TRY(check_file(file, found->second));
-  BRAID_ASSIGN(const std::string text, read_file(file));
-  return parse_json(text, file);
+  return read_state(path, manifest);
 }
 
 Status refused_as_damaged(const std::string& path, const Status& failure) {
   return {Code::kDataLoss, cat("checkpoint ", path, " is damaged and was not used: ",
                                failure.message(), offer(parent_folder(path), path))};
-}
-
-Result<std::string> resume_path(const std::string& resume, const std::string& folder,
-                                bool all_files) {
-  if (resume == "none") return std::string();
-  std::string path;
-  if (resume == "auto") {
-    BRAID_ASSIGN(const auto all, list_checkpoints(folder));
-    if (all.empty()) return std::string();
-    path = all.back().path;
-  } else {
-    BRAID_ASSIGN(path, checkpoint_at(resume));
-  }
-  const auto manifest = read_manifest(path);
-  Status failure = manifest.status();
-  if (failure.ok()) failure = checkpoint_numbers(path).status();
-  if (failure.ok() && all_files) failure = check_sizes(path, *manifest);
-  return failure.ok() ? Result<std::string>(path) : refused_as_damaged(path, failure);
 }
 
 Status remove_checkpoints(const std::string& folder) {

@@ -75,12 +75,6 @@ Result<std::map<std::string, double>> checkpoint_metrics(const std::string& path
 // state.json alone, after its hash.
 Result<Json> checkpoint_numbers(const std::string& path);
 
-// The checkpoint that checkpoint.resume means: "" for "none" and for "auto" in a folder without
-// any; under "auto" the newest one, otherwise the one at that path. Manifest and state.json are
-// checked, and the sizes of all files where `all_files`; hashes are compared by who reads the
-// tensors. A damaged checkpoint is refused as refused_as_damaged() says.
-Result<std::string> resume_path(const std::string& resume, const std::string& folder,
-                                bool all_files = false);
 // The error of a damaged checkpoint: `failure` with the newest earlier one whose manifest,
 // state.json and sizes of files are right, as a key=value. No tensor is read for it.
 Status refused_as_damaged(const std::string& path, const Status& failure);

@@ -128,18 +128,24 @@ Result<CheckpointReader> CheckpointReader::open(const std::string& path, double 
   if (!path_exists(join_path(path, kManifestFile)))
     return not_found(cat(path, " is not a checkpoint (it has no ", kManifestFile,
                          "); name a folder such as RUN/checkpoints/step-000012"));
-  BRAID_ASSIGN(const Manifest manifest, read_manifest(path));
+  BRAID_ASSIGN(ResumedCheckpoint checkpoint, ResumedCheckpoint::read(path));
+  return of(std::move(checkpoint), first);
+}
+
+CheckpointReader CheckpointReader::of(ResumedCheckpoint checkpoint, double first) {
   CheckpointReader out;
   out.first_ = first;
-  BRAID_ASSIGN(out.numbers_, checkpoint_numbers(path));
+  const Manifest& manifest = checkpoint.manifest();
   for (const auto& [name, entry] : manifest.files)
     if (const auto shard = shard_of(name))
-      out.groups_[shard->group].parts.push_back({shard->rank, join_path(path, name), entry, {}});
+      out.groups_[shard->group].parts.push_back(
+          {shard->rank, join_path(checkpoint.path(), name), entry, {}});
   if (manifest.tensors)
     for (auto& [name, group] : out.groups_) {
       const auto said = manifest.tensors->find(name);
       group.index = said == manifest.tensors->end() ? SliceIndex() : said->second;
     }
+  out.numbers_ = std::move(checkpoint).take_numbers();
   return out;
 }
 

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "checkpoint/checkpoint.h"
+#include "checkpoint/resumed_checkpoint.h"
 #include "checkpoint/shard_file.h"
 
 namespace braid::inline checkpoint {
@@ -22,6 +23,8 @@ class CheckpointReader {
   // wrote, each finds in its own file most of what it wants. kNotFound: there is no checkpoint;
   // kDataLoss names the file and what is wrong with it.
   static Result<CheckpointReader> open(const std::string& path, double first = 0);
+  // Of one whose manifest and state.json are read.
+  static CheckpointReader of(ResumedCheckpoint checkpoint, double first = 0);
   // Of a state in memory.
   CheckpointReader(CheckpointState state);  // NOLINT: implicit by design
 

@@ -52,6 +52,13 @@ class CheckpointTest : public testing::Test {
   std::string folder_;
 };
 
+// Of what checkpoint.resume means.
+Result<std::string> resume_path(const std::string& resume, const std::string& folder,
+                                bool all_files = false) {
+  BRAID_ASSIGN(const ResumedCheckpoint found, ResumedCheckpoint::find(resume, folder, all_files));
+  return found.path();
+}
+
 CheckpointState state_of(int64_t step, int64_t size = 64) {
   CheckpointState state;
   state.tensors["actor.weights"] = {{"w", at::full({size}, static_cast<double>(step))},

@@ -8,8 +8,6 @@
 
 namespace braid::inline checkpoint {
 
-inline constexpr const char* kStateFile = "state.json";
-
 // "step-000012", or "step-000012-open".
 std::string folder_name(const SavePoint& at);
 // The point of such a name; nothing for any other.

@@ -1,5 +1,6 @@
 #include "checkpoint/manifest.h"
 
+#include <atomic>
 #include <cmath>
 #include <filesystem>
 #include <system_error>
@@ -15,8 +16,16 @@ namespace {
 constexpr int64_t kFormat = 2, kOldestFormat = 1;
 constexpr const char* kTensors = "tensors";
 
+std::atomic<int64_t> g_manifests{0}, g_states{0};
+
 Status damaged(const std::string& path, const std::string& what) {
   return {Code::kDataLoss, cat(path, ": ", what)};
+}
+
+Status check_content(const std::string& path, std::string_view text,
+                     const ManifestEntry& expected) {
+  if (sha256_hex(text) == expected.sha256) return ok_status();
+  return damaged(path, "its content does not match the SHA-256 in the manifest");
 }
 
 Json manifest_json(const Manifest& manifest) {
@@ -75,6 +84,7 @@ Status write_manifest(const std::string& folder, const Manifest& manifest) {
 
 Result<Manifest> read_manifest(const std::string& folder) {
   const std::string path = join_path(folder, kManifestFile);
+  ++g_manifests;
   BRAID_ASSIGN(const std::string text, read_file(path));
   auto parsed = parse_json(text, path);
   if (!parsed.ok()) return damaged(path, "is not valid JSON");
@@ -86,8 +96,23 @@ Result<Manifest> read_manifest(const std::string& folder) {
     return damaged(path, "its content does not match its own SHA-256");
   auto manifest = manifest_of(json);
   if (!manifest.ok()) return damaged(path, manifest.status().message());
+  manifest->sha256 = *stated;
   return manifest;
 }
+
+Result<Json> read_state(const std::string& folder, const Manifest& manifest) {
+  const std::string path = join_path(folder, kStateFile);
+  const auto found = manifest.files.find(kStateFile);
+  if (found == manifest.files.end()) return damaged(path, "the manifest does not list it");
+  BRAID_TRY(check_size(path, found->second));
+  ++g_states;
+  const auto text = read_file(path);
+  if (!text.ok()) return damaged(path, "cannot be read");
+  BRAID_TRY(check_content(path, *text, found->second));
+  return parse_json(*text, path);
+}
+
+CheckpointReads checkpoint_reads() { return {g_manifests, g_states}; }
 
 Status check_size(const std::string& path, const ManifestEntry& expected) {
   std::error_code error;
@@ -101,8 +126,7 @@ Status check_file(const std::string& path, const ManifestEntry& expected) {
   BRAID_TRY(check_size(path, expected));
   const auto file = MappedFile::open(path);
   if (!file.ok()) return damaged(path, "cannot be read");
-  if (sha256_hex(file->text()) == expected.sha256) return ok_status();
-  return damaged(path, "its content does not match the SHA-256 in the manifest");
+  return check_content(path, file->text(), expected);
 }
 
 Status check_sizes(const std::string& folder, const Manifest& manifest) {

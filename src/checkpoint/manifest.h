@@ -16,6 +16,7 @@
 namespace braid::inline checkpoint {
 
 inline constexpr const char* kManifestFile = "manifest.json";
+inline constexpr const char* kStateFile = "state.json";
 
 struct ManifestEntry {
   int64_t size_bytes = 0;
@@ -34,12 +35,20 @@ struct Manifest {
   std::map<std::string, double> metrics;
   // By group; none of a checkpoint that was written before manifests said it.
   std::optional<std::map<std::string, SliceIndex>> tensors = std::nullopt;
+  std::string sha256 = "";  // of one that was read, its own
 };
 
 Status write_manifest(const std::string& folder, const Manifest& manifest);
 
 // Reads and checks the manifest alone. kNotFound: there is none; kDataLoss: it is damaged.
 Result<Manifest> read_manifest(const std::string& folder);
+// Reads state.json and checks it. kDataLoss names the file.
+Result<Json> read_state(const std::string& folder, const Manifest& manifest);
+// How often this process has done either.
+struct CheckpointReads {
+  int64_t manifests = 0, states = 0;
+};
+CheckpointReads checkpoint_reads();
 
 // kDataLoss names the file: it is missing or has another size; or another content, by the hash of
 // the whole file. REQUIRES: not of_header.

@@ -1,7 +1,6 @@
 #include "identity/input_claims.h"
 
 #include "base/text.h"
-#include "checkpoint/checkpoint.h"
 #include "checkpoint/manifest.h"
 #include "checkpoint/run_folder.h"
 #include "config/evaluates.h"
@@ -58,6 +57,11 @@ class InputClaims {
     }
     return ok_status();
   }
+  // Its own hash, which was compared, in place of another look at it.
+  void add_manifest(const Manifest& manifest) {
+    claims_[cat("reads checkpoint: ", kManifestFile)] =
+        cat("as the one with SHA-256 ", manifest.sha256.substr(0, 16));
+  }
   Claims take() { return std::move(claims_); }
 
  private:
@@ -81,15 +85,6 @@ Status add_models(const Config& config, const Graph& graph, InputClaims* claims)
     BRAID_TRY(claims->add_model(origin_key(config, role.role.value), origin));
   }
   return ok_status();
-}
-
-// The checkpoint that the run would continue from; "" for none.
-Result<std::string> checkpoint_path(const Config& config) {
-  const std::string& resume = config.checkpoint.resume;
-  if (resume == "none") return std::string();
-  if (resume != "auto") return resume;
-  BRAID_ASSIGN(const auto all, list_checkpoints(checkpoint_folder(config)));
-  return all.empty() ? std::string() : all.back().path;
 }
 
 // Whether a command begins with a script by its path, as in ./judge.py.
@@ -123,7 +118,8 @@ std::string shared_folder_text(const Config& config) {
 
 }  // namespace
 
-Result<Claims> input_claims(const Config& config, const Graph& graph) {
+Result<Claims> input_claims(const Config& config, const Graph& graph,
+                            const ResumedCheckpoint& resumed) {
   InputClaims claims;
   BRAID_TRY(add_models(config, graph, &claims));
   if (needs_rewards(config, graph)) BRAID_TRY(add_rewards(config, &claims));
@@ -136,25 +132,22 @@ Result<Claims> input_claims(const Config& config, const Graph& graph) {
   BRAID_TRY(claims.add_data("data.train", config.data.train));
   if (evaluates(config)) BRAID_TRY(claims.add_data("data.eval", config.data.eval));
   BRAID_TRY(claims.add("rollout.replay", config.rollout.replay, config.rollout.replay));
-  BRAID_ASSIGN(const std::string checkpoint, checkpoint_path(config));
-  if (!checkpoint.empty())
-    BRAID_TRY(claims.add("checkpoint", join_path(checkpoint, kManifestFile), kManifestFile));
+  if (!resumed.none()) claims.add_manifest(resumed.manifest());
   return claims.take();
 }
 
-Result<Claims> checkpoint_claims(const Config& config) {
-  BRAID_ASSIGN(const std::string path, checkpoint_path(config));
-  if (path.empty()) return Claims{{"resumes", "from step 0"}};
-  BRAID_ASSIGN(const Json numbers, checkpoint_numbers(path));
-  BRAID_ASSIGN(const auto step, json_field<int64_t>(numbers, "step"));
-  const char* const open = numbers.contains("open_step") ? " and a part of the next" : "";
+Result<Claims> checkpoint_claims(const ResumedCheckpoint& resumed) {
+  if (resumed.none()) return Claims{{"resumes", "from step 0"}};
+  BRAID_ASSIGN(const auto step, json_field<int64_t>(resumed.numbers(), "step"));
+  const char* const open = resumed.numbers().contains("open_step") ? " and a part of the next" : "";
   return Claims{{"resumes", cat("from step ", step, open)}};
 }
 
-Status agree_on_inputs(World& world, const Config& config, const Graph& graph) {
-  BRAID_ASSIGN(const Claims checkpoint, checkpoint_claims(config));
+Status agree_on_inputs(World& world, const Config& config, const Graph& graph,
+                       const ResumedCheckpoint& resumed) {
+  BRAID_ASSIGN(const Claims checkpoint, checkpoint_claims(resumed));
   BRAID_TRY(world.agree("checkpoint", checkpoint, shared_folder_text(config)));
-  BRAID_ASSIGN(const Claims inputs, input_claims(config, graph));
+  BRAID_ASSIGN(const Claims inputs, input_claims(config, graph, resumed));
   return world.agree("inputs", inputs, kSameFiles);
 }
 

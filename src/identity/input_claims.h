@@ -5,6 +5,7 @@
 // read of them in whole is compared once it is read (weights/shared_reads.h). Thread-safe.
 #pragma once
 
+#include "checkpoint/resumed_checkpoint.h"
 #include "comm/world.h"
 #include "config/options.h"
 #include "data/dataset.h"
@@ -19,13 +20,15 @@ bool is_sliced_file(const std::string& path);
 // One claim for each file: of the weights of every role and reward model, the tokenizer, the data,
 // rewards that are files, a recorded rollout, and the list of hashes of the checkpoint to continue
 // from. What cannot be found is left to whoever reads it.
-Result<Claims> input_claims(const Config& config, const Graph& graph);
+Result<Claims> input_claims(const Config& config, const Graph& graph,
+                            const ResumedCheckpoint& resumed);
 
 // The step that the rank would continue from.
-Result<Claims> checkpoint_claims(const Config& config);
+Result<Claims> checkpoint_claims(const ResumedCheckpoint& resumed);
 
 // Compares both over all ranks; kInvalidInput names ranks, files and values.
-Status agree_on_inputs(World& world, const Config& config, const Graph& graph);
+Status agree_on_inputs(World& world, const Config& config, const Graph& graph,
+                       const ResumedCheckpoint& resumed);
 
 // Compares the lines of data.train, all of them, once they are read.
 Status agree_on_data(World& world, const DataSet& data);

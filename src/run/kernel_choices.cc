@@ -6,7 +6,6 @@
 #include "base/json.h"
 #include "base/log.h"
 #include "base/text.h"
-#include "checkpoint/checkpoint.h"
 #include "checkpoint/run_folder.h"
 #include "comm/communicator.h"
 #include "host/file.h"
@@ -19,26 +18,23 @@ constexpr const char* kKernelFile = "kernels.txt";
 constexpr const char* kList = "kernels";  // of the job's store
 
 // The choices of an earlier process; "" if there are none.
-Result<std::string> earlier_choices(const Config& config) {
-  BRAID_ASSIGN(const std::string checkpoint,
-               resume_path(config.checkpoint.resume, checkpoint_folder(config)));
-  if (!checkpoint.empty()) {
-    BRAID_ASSIGN(const Json numbers, checkpoint_numbers(checkpoint));
-    return json_field<std::string>(numbers, kKernelKey);
-  }
+Result<std::string> earlier_choices(const Config& config, const ResumedCheckpoint& resumed) {
+  if (!resumed.none()) return json_field<std::string>(resumed.numbers(), kKernelKey);
   const std::string path = join_path(run_folder(config), kKernelFile);
   return path_exists(path) ? read_file(path) : Result<std::string>(std::string());
 }
 
 }  // namespace
 
-Result<std::unique_ptr<KernelChoices>> KernelChoices::begin(const Config& config, World* world) {
+Result<std::unique_ptr<KernelChoices>> KernelChoices::begin(const Config& config,
+                                                            const ResumedCheckpoint& resumed,
+                                                            World* world) {
   const bool alone = world == nullptr || world->world_size() == 1;
   const bool leads = alone || world->global_rank() == 0;
   std::unique_ptr<KernelChoices> out(new KernelChoices(alone ? nullptr : world));
   std::string choices;
   if (leads) {
-    BRAID_ASSIGN(choices, earlier_choices(config));
+    BRAID_ASSIGN(choices, earlier_choices(config, resumed));
   }
   Status taken = set_matrix_choices(choices);
   if (!alone) {

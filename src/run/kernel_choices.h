@@ -8,6 +8,7 @@
 #include <string>
 
 #include "base/status.h"
+#include "checkpoint/resumed_checkpoint.h"
 #include "comm/world.h"
 #include "config/options.h"
 #include "nn/kernels/choice.h"
@@ -22,7 +23,9 @@ inline constexpr const char* kKernelKey = "kernels";  // in a checkpoint's state
 class KernelChoices : private ChoiceAgreement {
  public:
   // Before models are loaded. All ranks call it; `world` may be null and must outlive it.
-  static Result<std::unique_ptr<KernelChoices>> begin(const Config& config, World* world);
+  static Result<std::unique_ptr<KernelChoices>> begin(const Config& config,
+                                                      const ResumedCheckpoint& resumed,
+                                                      World* world);
   ~KernelChoices() override;
 
  private:

@@ -114,21 +114,33 @@ Status check_length(const Config& config, const Json& numbers, const std::string
 }
 
 // Before ranks agree on it: that of this process.
-Result<std::string> own_date(const Config& config) {
-  BRAID_ASSIGN(const std::string path,
-               resume_path(config.checkpoint.resume, checkpoint_folder(config)));
-  if (path.empty()) return today();
-  BRAID_ASSIGN(const Json numbers, checkpoint_numbers(path));
-  const std::string saved = saved_date(numbers.value("options", Json()));
+std::string own_date(const ResumedCheckpoint& resumed) {
+  if (resumed.none()) return today();
+  const std::string saved = saved_date(resumed.numbers().value("options", Json()));
   return saved.empty() ? today() : saved;
+}
+
+// Whoever had the folder until now may have gone further meanwhile.
+Status check_still_newest(const Config& config, const ResumedCheckpoint& resumed) {
+  if (config.checkpoint.resume != "auto") return ok_status();
+  BRAID_ASSIGN(const auto all, list_checkpoints(checkpoint_folder(config)));
+  const std::string newest = all.empty() ? "" : all.back().path;
+  if (newest == resumed.path()) return ok_status();
+  return invalid_input(cat("checkpoint.resume: another process has changed ",
+                           checkpoint_folder(config),
+                           " while this run started: its newest "
+                           "checkpoint is ",
+                           newest.empty() ? "none" : newest, " now, and was ",
+                           resumed.none() ? "none" : resumed.path(), "; start the run again"));
 }
 
 }  // namespace
 
-Result<RunClaim> claim_run(const Config& config) {
+Result<RunClaim> claim_run(const Config& config, const ResumedCheckpoint& resumed) {
   RunClaim claim;
   BRAID_ASSIGN(claim.run, claim_folder(run_folder(config), "run.name"));
   BRAID_ASSIGN(claim.checkpoints, claim_folder(checkpoint_folder(config), "checkpoint.dir"));
+  BRAID_TRY(check_still_newest(config, resumed));
   for (const std::string& folder : {run_folder(config), checkpoint_folder(config)})
     remove_unclaimed_files(folder);
   // By which other ranks know that they see the same folder (agree_on_run_folder()).
@@ -141,7 +153,8 @@ Result<RunClaim> claim_run(const Config& config) {
   return claim;
 }
 
-Status check_run_state(const Config& config, const Graph& graph, bool all_files) {
+Result<ResumedCheckpoint> check_run_state(const Config& config, const Graph& graph,
+                                          bool all_files) {
   const Json own_options = flat_options(config);
   BRAID_TRY(validate(config.checkpoint));
   BRAID_TRY(check_allowed_keys(config.checkpoint.allow, own_options));
@@ -149,24 +162,23 @@ Status check_run_state(const Config& config, const Graph& graph, bool all_files)
   BRAID_TRY(check_best_metric(config));
   BRAID_TRY(check_rollout_files(config, graph));
   BRAID_TRY(check_unused(config));
-  BRAID_ASSIGN(const std::string path,
-               resume_path(config.checkpoint.resume, checkpoint_folder(config), all_files));
-  if (path.empty()) return ok_status();
-  BRAID_ASSIGN(const Json numbers, checkpoint_numbers(path));
+  BRAID_ASSIGN(
+      ResumedCheckpoint resumed,
+      ResumedCheckpoint::find(config.checkpoint.resume, checkpoint_folder(config), all_files));
+  if (resumed.none()) return resumed;
+  const Json& numbers = resumed.numbers();
   BRAID_ASSIGN(const Json options, json_field<Json>(numbers, "options"));
   const Json files = numbers.value("files", Json::object());
   BRAID_TRY(check_same_options(options, files, own_options, config.checkpoint.allow)
-                .at(cat("checkpoint ", path)));
-  return check_length(config, numbers, path);
+                .at(cat("checkpoint ", resumed.path())));
+  BRAID_TRY(check_length(config, numbers, resumed.path()));
+  return resumed;
 }
 
-Result<std::string> run_date(const Config& config, World* world) {
+Result<std::string> run_date(const Config& config, const ResumedCheckpoint& resumed, World* world) {
   if (!config.data.template_date.empty()) return config.data.template_date;
   const bool leads = world == nullptr || world->global_rank() == 0;
-  std::string day = today();
-  if (leads) {
-    BRAID_ASSIGN(day, own_date(config));
-  }
+  const std::string day = leads ? own_date(resumed) : today();
   return world == nullptr ? day : world->told_by_first("the date of the run", day);
 }
 
@@ -193,19 +205,18 @@ std::string place_of(const Session& session) {
                              : cat("after step ", session.step());
 }
 
-Result<MetricsRow> resume_session(const Config& config, Session& session) {
-  BRAID_ASSIGN(const std::string path,
-               resume_path(config.checkpoint.resume, checkpoint_folder(config)));
-  if (path.empty()) return MetricsRow();
+Result<MetricsRow> resume_session(ResumedCheckpoint resumed, Session& session) {
+  if (resumed.none()) return MetricsRow();
+  const std::string path = resumed.path();
+  const MetricsRow row = resumed.manifest().metrics;
   const auto rank = static_cast<double>(session.rank());
-  BRAID_ASSIGN(CheckpointReader saved,
-               CheckpointReader::open(path, rank / static_cast<double>(session.ranks())));
-  const Status loaded = session.load_state(std::move(saved));
+  const Status loaded = session.load_state(
+      CheckpointReader::of(std::move(resumed), rank / static_cast<double>(session.ranks())));
   if (loaded.code() == Code::kDataLoss)  // on all ranks: any of them may be the first to say it
     return refused_as_damaged(path, loaded);
   BRAID_TRY(loaded.at(cat("checkpoint ", path)));
   log_info(cat("continuing ", place_of(session), " from ", path));
-  return checkpoint_metrics(path);
+  return row;
 }
 
 Status save_session(const Config& config, Session& session, const MetricsRow& row) {

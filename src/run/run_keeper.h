@@ -5,6 +5,7 @@
 #include <map>
 #include <string>
 
+#include "checkpoint/resumed_checkpoint.h"
 #include "checkpoint/run_folder.h"
 #include "checkpoint/save_schedule.h"
 #include "config/options.h"
@@ -20,23 +21,24 @@ struct RunClaim {
 };
 
 // Makes the folders of the run and its checkpoints and takes them for this process; an error if
-// another process has one.
-Result<RunClaim> claim_run(const Config& config);
+// another process has one, or has written a checkpoint since `resumed` was found.
+Result<RunClaim> claim_run(const Config& config, const ResumedCheckpoint& resumed);
 
 // Checks the keys of checkpoints and recorded rollouts and the files that they name, before
 // anything is loaded: also that a run which begins anew takes no other's place, and that one which
 // continues has steps left. `all_files`: and that all files of its checkpoint have their sizes.
-Status check_run_state(const Config& config, const Graph& graph, bool all_files);
+// Returns the checkpoint that the run continues from.
+Result<ResumedCheckpoint> check_run_state(const Config& config, const Graph& graph, bool all_files);
 
 // The day that chat templates see as today (data.template_date): as stated, or that of the
 // checkpoint that is to be continued, or today(); the same on all ranks of the job. All ranks call
 // it; `world` may be null.
-Result<std::string> run_date(const Config& config, World* world);
+Result<std::string> run_date(const Config& config, const ResumedCheckpoint& resumed, World* world);
 
-// Follows checkpoint.resume: loads the checkpoint that it means, if any, into the session and says
-// so. Returns the metrics of the last complete step, empty where there is none. REQUIRES: the
-// session has made no step. All ranks call it; where one of them finds a file damaged, all fail.
-Result<MetricsRow> resume_session(const Config& config, Session& session);
+// Loads the checkpoint that the run continues from, if any, into the session and says so. Returns
+// the metrics of the last complete step, empty where there is none. REQUIRES: the session has made
+// no step. All ranks call it; where one of them finds a file damaged, all fail.
+Result<MetricsRow> resume_session(ResumedCheckpoint resumed, Session& session);
 
 // Saves the session after the step whose metrics row is given; what the retention does not keep
 // goes. With checkpoint.async it only begins to (Session::save()).

@@ -87,6 +87,7 @@ Status load_models(const Config& config, const Program& program, World* world,
 struct RunStart {
   LoadedConfig loaded;
   PlannedRun planned;
+  ResumedCheckpoint resumed;
   const TrainArguments& arguments;
   WarningLog& warnings;
 };
@@ -125,15 +126,15 @@ struct HeldRun {
 // Which rank's work this process does, and what only one rank of a job does: files and console.
 // `together` becomes whether all ranks have come to their end, also where a signal stopped them.
 Status run_steps(RunStart& start, World* world, bool* together, HeldRun& held) {
-  auto& [loaded, planned, arguments, warnings] = start;
+  auto& [loaded, planned, resumed, arguments, warnings] = start;
   std::unique_ptr<Session>& session = held.session;
-  BRAID_ASSIGN(planned.config.data.template_date, run_date(planned.config, world));
+  BRAID_ASSIGN(planned.config.data.template_date, run_date(planned.config, resumed, world));
   BRAID_TRY(set_yaml_path(loaded.resolved, "data.template_date", planned.config.data.template_date,
                           "the run"));
   const Config& config = planned.config;
   const Program& program = planned.program;
   const bool leads = world == nullptr || world->global_rank() == 0;
-  BRAID_ASSIGN(const auto kernels, KernelChoices::begin(config, world));
+  BRAID_ASSIGN(const auto kernels, KernelChoices::begin(config, resumed, world));
   MetricsLogOptions options;
   if (leads) {
     BRAID_ASSIGN(options, log_options(config, run_folder(config)));
@@ -141,15 +142,15 @@ Status run_steps(RunStart& start, World* world, bool* together, HeldRun& held) {
   }
   BRAID_TRY(load_models(config, program, world, &session));
   if (leads) {
-    BRAID_ASSIGN(held.claim, claim_run(config));
+    BRAID_ASSIGN(held.claim, claim_run(config, resumed));
   }
   if (world != nullptr) {
     BRAID_TRY(agree_on_data(*world, session->data()));
     BRAID_TRY(agree_on_run_folder(*world, config));
   }
-  const auto resumed = resume_session(config, *session);
+  const auto continued = resume_session(std::move(resumed), *session);
   *together = session->failed_alike();
-  BRAID_ASSIGN(const MetricsRow row, resumed);
+  BRAID_ASSIGN(const MetricsRow row, continued);
   catch_stop_signals();
   const Status rehearsed = session->rehearse();
   *together = session->failed_alike();
@@ -235,7 +236,8 @@ Status train(const TrainArguments& arguments, std::vector<std::string> inputs,
   BRAID_TRY(at_place(loaded.resolved, arithmetic.status()));
   BRAID_TRY(check_executable(planned.program));
   BRAID_TRY(check_functions(graph));
-  BRAID_TRY(check_run_state(config, graph, !membership || membership->global_rank == 0));
+  BRAID_ASSIGN(ResumedCheckpoint resumed,
+               check_run_state(config, graph, !membership || membership->global_rank == 0));
   WarningLog warnings;
   const auto ranks = static_cast<int64_t>(planned.program.ranks.size());
   if (membership && membership->world_size != ranks)
@@ -256,17 +258,17 @@ Status train(const TrainArguments& arguments, std::vector<std::string> inputs,
   }
   if (arguments.dry_run) {
     Config dated = config;
-    BRAID_ASSIGN(dated.data.template_date, run_date(config, nullptr));
+    BRAID_ASSIGN(dated.data.template_date, run_date(config, resumed, nullptr));
     BRAID_TRY(check_run_inputs(dated, graph));
     log_info("--dry-run: nothing wrong was found, and nothing was trained");
     return ok_status();
   }
   bool together = false;
   if (!membership || membership->world_size == 1)
-    return run_rank({loaded, planned, arguments, warnings}, nullptr, &together);
+    return run_rank({loaded, planned, std::move(resumed), arguments, warnings}, nullptr, &together);
   return join_job(*membership, planned, loaded, [&](World& world, bool* all) {
-    BRAID_TRY(agree_on_inputs(world, config, graph));
-    return run_rank({loaded, planned, arguments, warnings}, &world, all);
+    BRAID_TRY(agree_on_inputs(world, config, graph, resumed));
+    return run_rank({loaded, planned, std::move(resumed), arguments, warnings}, &world, all);
   });
 }
 
