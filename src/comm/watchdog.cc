@@ -16,7 +16,6 @@ namespace braid::inline comm {
 namespace {
 
 constexpr size_t kNamedPeers = 4;  // in a message
-constexpr double kEndings_s = 5;
 
 double now_s() {
   return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
@@ -24,8 +23,8 @@ double now_s() {
 
 }  // namespace
 
-void await_endings(Store& store, const Membership& membership, int64_t failed) {
-  const Deadline deadline = deadline_in(kEndings_s);
+void await_endings(Store& store, const Membership& membership, int64_t failed, double limit_s) {
+  const Deadline deadline = deadline_in(limit_s);
   for (int64_t rank = 1; rank < membership.world_size; ++rank) {
     const double left_s =
         std::chrono::duration<double>(deadline - std::chrono::steady_clock::now()).count();

@@ -96,9 +96,11 @@ class Watchdog {
   std::thread thread_;
 };
 
-// The rank that serves the store lets the others read a failure before it ends: waits for a few
-// seconds until all of them have, but for the one that `failed` and is gone.
-void await_endings(Store& store, const Membership& membership, int64_t failed = 0);
+// The rank that serves the store lets the others read a failure before it ends: waits until all of
+// them have, for `limit_s` at most, but for the one that `failed` and is gone.
+inline constexpr double kEndings_s = 5;
+void await_endings(Store& store, const Membership& membership, int64_t failed = 0,
+                   double limit_s = kEndings_s);
 
 // The key of the store under which the process of a rank says its process_identity().
 std::string process_key(int64_t rank);

@@ -31,6 +31,8 @@ constexpr int64_t kFilesOfAPeer = 6, kFilesOfAWire = 2, kFilesOfAServed = 2;
 constexpr double kPrimaryCause_s = 4;
 // Who is missing is asked by one rank for all: whoever has not heard it by then asks, too.
 constexpr double kMissingTold_s = 10;
+// A rank that cannot begin lets the others hear of it that begin so much later.
+constexpr double kLateStart_s = 10;
 
 std::vector<int64_t> ranks_below(int64_t count) {
   std::vector<int64_t> out(count);
@@ -77,6 +79,7 @@ Json differences_between(const Claims& own, const Claims& others, int64_t other,
 
 const std::vector<int64_t> kFirst = {0};
 
+constexpr const char* kCame = "came/";  // the point where all ranks of the job meet
 // Of a point that ranks come to: how many came, and that all have.
 constexpr const char* kCount = "count";
 constexpr const char* kAll = "all";
@@ -100,6 +103,20 @@ Result<std::vector<int64_t>> ask_missing(Store& store, const std::string& point,
   for (size_t i = 0; i < ranks.size(); ++i)
     if (!seen[i]) missing.push_back(ranks[i]);
   return missing;
+}
+
+// In the place of "all ranks have come": which one does not, and why.
+std::string no_start_text(Code code, const RankFailure& failure) {
+  return cat(static_cast<int>(code), " ", failure_record(failure));
+}
+
+std::optional<Status> parse_no_start(const std::string& text) {
+  const size_t space = text.find(' ');
+  int64_t code = 0;
+  if (space == std::string::npos || !parse_int(text.substr(0, space), &code)) return std::nullopt;
+  const auto failure = parse_failure(std::string_view(text).substr(space + 1));
+  if (!failure.ok()) return failure.status();
+  return Status(static_cast<Code>(code), failure_text(*failure));
 }
 
 int64_t most_open_files(const Membership& membership, int64_t in_mesh) {
@@ -144,12 +161,34 @@ Result<std::unique_ptr<World>> World::join(const Membership& membership,
   if (wired > 0) {
     BRAID_ASSIGN(world->wires_, Wires::open(*world->store_, membership));
   }
-  BRAID_TRY(world->arrive("came/", membership.world_size));
-  const PositionBoard::Waiting waiting(world->board_, "the other ranks, to begin");
-  BRAID_TRY(world->await_ranks("came/", ranks_below(membership.world_size), "the start of the job",
-                               options.join_s));
+  BRAID_TRY(world->meet());
   if (wired > 0) world->wires_->meet(world->watchdog_->store());
   return world;
+}
+
+// All ranks come, or one of them says why it does not.
+Status World::meet() {
+  BRAID_TRY(arrive(kCame, world_size()));
+  const PositionBoard::Waiting waiting(board_, "the other ranks, to begin");
+  std::string said;
+  BRAID_TRY(await_ranks(kCame, ranks_below(world_size()), "the start of the job", options_.join_s,
+                        &said));
+  const std::optional<Status> failed = parse_no_start(said);
+  if (!failed) return ok_status();
+  BRAID_TRY(store_->set(cat(kEndedKey, global_rank()), "1"));
+  if (membership_.serves_store()) await_endings(*store_, membership_, 0, kLateStart_s);
+  return *failed;
+}
+
+Status World::fail_before_join(const Membership& membership, const Status& cause) {
+  if (membership.world_size == 1 || membership.started_by == kOwnLauncher) return cause;
+  const auto store = Store::open(membership, kLateStart_s, kLateStart_s);
+  if (!store.ok()) return cause;
+  const RankFailure own{membership.global_rank, cause.message(), kBeforeMeeting};
+  (void)(*store)->set_once(cat(kCame, kAll), no_start_text(cause.code(), own));
+  (void)(*store)->set(cat(kEndedKey, membership.global_rank), "1");
+  if (membership.serves_store()) await_endings(**store, membership, 0, kLateStart_s);
+  return cause;
 }
 
 Status World::arrive(const std::string& point, int64_t ranks) {
@@ -174,7 +213,7 @@ Result<std::vector<int64_t>> World::missing_at(const std::string& point,
 }
 
 Status World::await_ranks(const std::string& point, const std::vector<int64_t>& ranks,
-                          const std::string& what, double limit_s) {
+                          const std::string& what, double limit_s, std::string* said) {
   const auto begin = std::chrono::steady_clock::now();
   const Deadline deadline = deadline_in(limit_s);
   const auto seconds = [](auto time) { return std::chrono::duration<double>(time).count(); };
@@ -183,7 +222,10 @@ Status World::await_ranks(const std::string& point, const std::vector<int64_t>& 
     const auto now = std::chrono::steady_clock::now();
     const double wait_s = std::min(seconds(deadline - now), notice_s - seconds(now - begin));
     // One key, whatever the number of ranks; who is missing is asked only when it takes long.
-    if (store_->wait(cat(point, kAll), std::max(wait_s, 0.001)).ok()) return ok_status();
+    if (const auto all = store_->wait(cat(point, kAll), std::max(wait_s, 0.001)); all.ok()) {
+      if (said != nullptr) *said = *all;
+      return ok_status();
+    }
     const double waited_s = seconds(std::chrono::steady_clock::now() - begin);
     const bool late = waited_s >= limit_s;
     if (!late && waited_s < notice_s) {

@@ -50,6 +50,10 @@ class World {
   // within join_s are errors that name them.
   static Result<std::unique_ptr<World>> join(const Membership& membership,
                                              const WorldOptions& options);
+  // In the place of join(), of a rank that cannot even begin: the others, which may wait for it in
+  // theirs or come soon, end with the same error. Returns `cause`. Nothing where Braid's own
+  // launcher started the ranks, which sees how each of them ends.
+  static Status fail_before_join(const Membership& membership, const Status& cause);
   ~World();
 
   const Membership& membership() const { return membership_; }
@@ -114,12 +118,13 @@ class World {
   // Says that this rank, one of so many, has come to a point. A few requests, however many they
   // are.
   Status arrive(const std::string& point, int64_t ranks);
+  Status meet();
   Result<std::vector<int64_t>> missing_at(const std::string& point,
                                           const std::vector<int64_t>& ranks);
   // Waits until all these ranks have come to the point; says in the log for whom when it takes
-  // long. kDeadline, after `limit_s`, names those that have not.
+  // long. kDeadline, after `limit_s`, names those that have not. `said`: what the point says then.
   Status await_ranks(const std::string& point, const std::vector<int64_t>& ranks,
-                     const std::string& what, double limit_s);
+                     const std::string& what, double limit_s, std::string* said = nullptr);
   Status await_leaving();
   Result<std::unique_ptr<GroupBackend>> connect(const std::string& name,
                                                 const std::vector<int64_t>& members);

@@ -105,6 +105,28 @@ class OldCopy {
   std::string path_, before_;
 };
 
+// Found by one rank alone before it meets the other, which was started by another program: both end
+// with it, and none waits for one that does not come.
+TEST_F(JobInputs, WhatOneRankFindsBeforeTheyMeetEndsBoth) {
+  make_machines();
+  const std::vector<std::string> patient = {"runtime.join_s=3600"};
+  // Only the first rank looks whether the plan fits into memory.
+  const TwoEnds first =
+      run_two("unfit", {"plan.memory_limit_gib=0.001", "runtime.join_s=3600"}, {});
+  EXPECT_THAT(first.output(0), HasSubstr("braid: error: plan: device 0 runs out of memory"));
+  EXPECT_THAT(first.output(1),
+              HasSubstr("braid: error: rank 0 failed: plan: device 0 runs out of memory"));
+  const TwoEnds second = run_two("unread", patient, {"train.total_steps=several"});
+  EXPECT_THAT(second.output(0),
+              HasSubstr("braid: error: rank 1 failed: command line: train.total_steps"));
+  EXPECT_THAT(second.output(1), HasSubstr("braid: error: command line: train.total_steps"));
+  for (const TwoEnds* ends : {&first, &second})
+    for (const int rank : {0, 1}) {
+      EXPECT_EQ(ends->ranks[rank].exit_code, 2) << ends->output(rank);
+      EXPECT_EQ(error_lines(ends->output(rank)), 1) << ends->output(rank);
+    }
+}
+
 TEST_F(JobInputs, FilesThatDifferBetweenRanksAreNamed) {
   make_machines();
   const std::vector<std::pair<std::string, std::string>> files = {

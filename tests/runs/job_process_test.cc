@@ -11,6 +11,7 @@
 #include <cmath>
 #include <map>
 #include <set>
+#include <thread>
 
 #include "device/device.h"
 #include "plan/placement.h"
@@ -560,10 +561,18 @@ TEST_F(JobProcess, DeathOfARankEndsTheJobWithAMessage) {
 
 TEST_F(JobProcess, JobOfAnotherSizeIsRefused) {
   const std::string plan = "plan.file=" + write_plan(layout_named("dp2"));
-  const CommandOutcome end =
-      shell("WORLD_SIZE=3 RANK=0 LOCAL_RANK=0 MASTER_ADDR=127.0.0.1 MASTER_PORT=29551",
-            job_command("job-size", "grpo", {plan}));
-  EXPECT_THAT(end.output, HasSubstr("the plan is for 2 devices, but the environment started 3"));
+  std::vector<CommandOutcome> ends(3);
+  std::vector<std::thread> ranks;
+  for (int rank = 0; rank < 3; ++rank)
+    ranks.emplace_back([&, rank] {
+      ends[rank] = shell(cat("WORLD_SIZE=3 RANK=", rank, " LOCAL_RANK=", rank,
+                             " MASTER_ADDR=127.0.0.1 MASTER_PORT=29551"),
+                         job_command("job-size", "grpo", {plan}));
+    });
+  for (std::thread& rank : ranks) rank.join();
+  for (const CommandOutcome& end : ends)
+    EXPECT_THAT(end.output,
+                HasSubstr("error: the plan is for 2 devices, but the environment started 3"));
 }
 
 TEST_F(JobProcess, DeviceThatRanksCannotUseIsRefused) {

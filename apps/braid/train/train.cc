@@ -216,19 +216,23 @@ Result<LoadedConfig> smoke_config(LoadedConfig loaded, std::vector<std::string> 
   return loaded;
 }
 
-Status train(const TrainArguments& arguments, std::vector<std::string> inputs,
-             const std::string& algorithm) {
+// `meets` becomes true where the ranks of the job hear of each other's faults from then on.
+Status train_here(const TrainArguments& arguments, std::vector<std::string> inputs,
+                  const std::string& algorithm, const std::optional<Membership>& membership,
+                  bool* meets) {
   if (!algorithm.empty()) inputs.push_back("algorithm.name=" + algorithm);
   BRAID_TRY(check_outputs({{"--order", arguments.order}}));
   BRAID_ASSIGN(LoadedConfig loaded, load_config_arguments(inputs));
   if (arguments.smoke) {
     BRAID_ASSIGN(loaded, smoke_config(std::move(loaded), inputs));
   }
-  if (loaded.config.device == "emulated") return train_emulated(arguments, loaded);
+  if (loaded.config.device == "emulated") {
+    *meets = true;
+    return train_emulated(arguments, loaded);
+  }
   if (arguments.print_program) return print_configured_program(loaded.config);
   BRAID_TRY(check_trainable(loaded.config));
   BRAID_ASSIGN(const Config local, local_config(loaded.config));
-  BRAID_ASSIGN(const auto membership, read_membership(process_environment()));
   BRAID_ASSIGN(const PlannedRun planned, plan_run(local, membership));
   const Config& config = planned.config;
   const Graph& graph = planned.program.graph;
@@ -266,10 +270,21 @@ Status train(const TrainArguments& arguments, std::vector<std::string> inputs,
   bool together = false;
   if (!membership || membership->world_size == 1)
     return run_rank({loaded, planned, std::move(resumed), arguments, warnings}, nullptr, &together);
+  *meets = true;
   return join_job(*membership, planned, loaded, [&](World& world, bool* all) {
     BRAID_TRY(agree_on_inputs(world, config, graph, resumed));
     return run_rank({loaded, planned, std::move(resumed), arguments, warnings}, &world, all);
   });
+}
+
+// What a rank finds before it meets the others, perhaps alone, is told to them.
+Status train(const TrainArguments& arguments, const std::vector<std::string>& inputs,
+             const std::string& algorithm) {
+  BRAID_ASSIGN(const auto membership, read_membership(process_environment()));
+  bool meets = false;
+  const Status ended = train_here(arguments, inputs, algorithm, membership, &meets);
+  const bool unheard = membership && !ended.ok() && !meets;
+  return unheard ? World::fail_before_join(*membership, ended) : ended;
 }
 
 EngineCommand<TrainArguments>::Act train_with(const std::string& algorithm) {
