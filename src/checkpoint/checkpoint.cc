@@ -77,9 +77,10 @@ int64_t size_bytes(const CheckpointState& state) {
 Result<std::string> save_checkpoint(const std::string& folder, const SavePoint& at,
                                     const std::map<std::string, double>& metrics,
                                     const CheckpointState& state) {
-  BRAID_TRY(prepare_save(folder, at, size_bytes(state)));
-  (void)write_share(folder, at, {}, state);  // its failure is that of the commit
-  return commit_save(folder, at, 1, metrics);
+  const SavePlace place{folder, cat("of process ", ::getpid())};
+  BRAID_TRY(prepare_save(place, at, size_bytes(state)));
+  (void)write_share(place, at, {}, state);  // its failure is that of the commit
+  return commit_save(place, at, 1, metrics);
 }
 
 Result<std::vector<CheckpointInfo>> list_checkpoints(const std::string& folder) {

@@ -32,6 +32,12 @@ struct CheckpointState {
   Json numbers = Json::object();  // state.json; doubles survive bit for bit
 };
 
+// Where a job saves.
+struct SavePlace {
+  std::string folder;
+  std::string job;  // tells it from every other job, also from this one started again
+};
+
 // One of the ranks that write a checkpoint together.
 struct SaveRank {
   int64_t rank = 0, ranks = 1;

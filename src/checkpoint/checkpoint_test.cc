@@ -22,6 +22,7 @@
 #include "checkpoint/checkpoint_reader.h"
 #include "checkpoint/checkpoint_writer.h"
 #include "checkpoint/manifest.h"
+#include "checkpoint/writing_folder.h"
 #include "host/file.h"
 #include "host/progress.h"
 #include "host/sha256.h"
@@ -40,6 +41,7 @@ class CheckpointTest : public testing::Test {
   void SetUp() override {
     folder_ = join_path(testing::TempDir(), cat("checkpoints-", ::getpid()));
     fs::remove_all(folder_);
+    place_ = {folder_, "this job"};
   }
   void TearDown() override { fs::remove_all(folder_); }
 
@@ -50,6 +52,7 @@ class CheckpointTest : public testing::Test {
   }
 
   std::string folder_;
+  SavePlace place_;
 };
 
 // Of what checkpoint.resume means.
@@ -325,10 +328,11 @@ std::vector<CheckpointState> shares_of(const at::Tensor& whole, int64_t ranks) {
 
 std::string save_shares(const std::string& folder, const std::vector<CheckpointState>& shares) {
   const auto ranks = std::ssize(shares);
-  EXPECT_EQ(prepare_save(folder, {5}, 1000), Status());
+  const SavePlace place{folder, "this job"};
+  EXPECT_EQ(prepare_save(place, {5}, 1000), Status());
   for (int64_t rank = ranks - 1; rank >= 0; --rank)
-    EXPECT_EQ(write_share(folder, {5}, {rank, ranks}, shares[rank]), Status());
-  const auto path = commit_save(folder, {5}, ranks, {});
+    EXPECT_EQ(write_share(place, {5}, {rank, ranks}, shares[rank]), Status());
+  const auto path = commit_save(place, {5}, ranks, {});
   EXPECT_TRUE(path.ok()) << path.status().message();
   return *path;
 }
@@ -500,25 +504,60 @@ TEST_F(CheckpointTest, SlicesThatOverlapDoNotFillAHole) {
 TEST_F(CheckpointTest, ARankThatDoesNotWriteLeavesTheCheckpointBefore) {
   const auto shares = shares_of(at::arange(24, at::kFloat).view({6, 4}), 3);
   save(folder_, 4);
-  ASSERT_EQ(prepare_save(folder_, {5}, 1000), Status());
+  ASSERT_EQ(prepare_save(place_, {5}, 1000), Status());
   for (const int64_t rank : {0, 2})
-    ASSERT_EQ(write_share(folder_, {5}, {rank, 3}, shares[rank]), Status());
+    ASSERT_EQ(write_share(place_, {5}, {rank, 3}, shares[rank]), Status());
   EXPECT_THAT(list_folder(folder_).value(), testing::Contains("step-000004"));
   EXPECT_EQ(*resume_path("auto", folder_), join_path(folder_, "step-000004"));
   int looks = 0;
-  const auto missing = commit_save(folder_, {5}, 3, {}, [&] { return ++looks == 3; });
+  const auto missing = commit_save(place_, {5}, 3, {}, [&] { return ++looks == 3; });
   EXPECT_THAT(missing.status().message(), HasSubstr("rank 1 has not written its share"));
   EXPECT_THAT(*list_folder(folder_), ElementsAre("step-000004"));
 
-  ASSERT_EQ(prepare_save(folder_, {5}, 1000), Status());
+  ASSERT_EQ(prepare_save(place_, {5}, 1000), Status());
   const std::string file =
-      join_path(folder_, ".writing-step-000005/actor.weights.rank-0001.safetensors");
+      join_path(writing_path(place_, {5}), "actor.weights.rank-0001.safetensors");
   ASSERT_TRUE(make_folder(file).ok());  // a file cannot be made there
   for (const int64_t rank : {0, 1, 2})
-    EXPECT_EQ(write_share(folder_, {5}, {rank, 3}, shares[rank]).ok(), rank != 1);
-  const auto failed = commit_save(folder_, {5}, 3, {});
+    EXPECT_EQ(write_share(place_, {5}, {rank, 3}, shares[rank]).ok(), rank != 1);
+  const auto failed = commit_save(place_, {5}, 3, {});
   EXPECT_THAT(failed.status().message(), HasSubstr("rank 1: " + file + ": cannot be created"));
   EXPECT_THAT(*list_folder(folder_), ElementsAre("step-000004"));
+}
+
+// A job that is started again while ranks of the one before still end: these cannot write to what
+// it writes, and their shares do not count for it.
+TEST_F(CheckpointTest, AJobsSharesGoToItsOwnCheckpointAlone) {
+  const auto shares = shares_of(at::arange(24, at::kFloat).view({6, 4}), 2);
+  const auto others = shares_of(at::full({6, 4}, -1.0), 2);
+  const SavePlace before{folder_, "before"};
+  ASSERT_EQ(prepare_save(before, {5}, 1000), Status());
+  FileHandle writes = hold_writing(writing_path(before, {5}));
+  ASSERT_TRUE(writes.is_open());
+
+  testing::internal::CaptureStderr();
+  ASSERT_EQ(prepare_save(place_, {5}, 1000), Status());
+  EXPECT_THAT(testing::internal::GetCapturedStderr(),
+              HasSubstr(writing_path(before, {5}) + ": stays, a process of job 'before' still"));
+  ASSERT_EQ(write_share(place_, {5}, {0, 2}, shares[0]), Status());
+  ASSERT_EQ(write_share(before, {5}, {1, 2}, others[1]), Status());
+  const auto missing = commit_save(place_, {5}, 2, {}, [] { return true; });
+  EXPECT_THAT(missing.status().message(), HasSubstr("rank 1 has not written its share"));
+
+  writes = FileHandle();  // the process ends
+  testing::internal::CaptureStderr();
+  ASSERT_EQ(prepare_save(place_, {5}, 1000), Status());
+  EXPECT_THAT(testing::internal::GetCapturedStderr(),
+              HasSubstr("removing " + writing_path(before, {5}) + ", left by job 'before'"));
+  EXPECT_THAT(write_share(before, {5}, {1, 2}, others[1]).message(), HasSubstr("is gone"));
+  for (const int64_t rank : {0, 1})
+    ASSERT_EQ(write_share(place_, {5}, {rank, 2}, shares[rank]), Status());
+  const auto path = commit_save(place_, {5}, 2, {});
+  ASSERT_TRUE(path.ok()) << path.status().message();
+  EXPECT_THAT(*list_folder(folder_), ElementsAre("step-000005"));
+  EXPECT_EQ(list_folder(*path)->size(), 4U);  // two files of tensors, state.json, manifest.json
+  EXPECT_TRUE(at::equal(CheckpointReader::open(*path)->whole("actor.weights")->front().second,
+                        at::arange(24, at::kFloat).view({6, 4})));
 }
 
 // The bytes do not depend on which thread writes them.
@@ -527,7 +566,7 @@ TEST_F(CheckpointTest, WritesBesideAsItDoesAtOnce) {
   const std::string other = folder_ + "-beside";
   fs::remove_all(other);
   {
-    CheckpointWriter writer({}, other, {});
+    CheckpointWriter writer({}, {other, "this job"}, {});
     EXPECT_FALSE(writer.open());
     for (const int64_t step : {1, 2, 3}) {
       ASSERT_EQ(writer.prepare({step}, 1000), Status());
@@ -549,21 +588,21 @@ TEST_F(CheckpointTest, WritesBesideAsItDoesAtOnce) {
 
 // Steps that are stuck are not hidden by a checkpoint that is written beside them.
 TEST_F(CheckpointTest, WhatIsWrittenBesideIsNoProgressOfTheSteps) {
-  CheckpointWriter writer({}, folder_, {1, 2});
-  ASSERT_EQ(prepare_save(folder_, {1}, 1000), Status());
+  CheckpointWriter writer({}, place_, {1, 2});
+  ASSERT_EQ(prepare_save(place_, {1}, 1000), Status());
+  const std::string note = join_path(writing_path(place_, {1}), ".share-1.json");
   const uint64_t before = progress_count();
   writer.begin({1}, {}, state_of(1));
-  while (!path_exists(join_path(folder_, ".writing-step-000001/.share-1.json")))
-    std::this_thread::yield();
+  while (!path_exists(note)) std::this_thread::yield();
   EXPECT_EQ(progress_count(), before);
   EXPECT_EQ(writer.committed(), Status());
 }
 
 // What fails beside the steps is not lost.
 TEST_F(CheckpointTest, AFailureBesideIsReturnedToWhoWaits) {
-  CheckpointWriter writer({}, folder_, {});
+  CheckpointWriter writer({}, place_, {});
   ASSERT_EQ(writer.prepare({1}, 1000), Status());
-  const std::string file = join_path(folder_, ".writing-step-000001/actor.weights.safetensors");
+  const std::string file = join_path(writing_path(place_, {1}), "actor.weights.safetensors");
   ASSERT_TRUE(make_folder(file).ok());
   writer.begin({1}, {}, state_of(1));
   EXPECT_THAT(writer.share_written().message(), HasSubstr(file));
@@ -577,7 +616,7 @@ TEST_F(CheckpointTest, AFailureBesideIsReturnedToWhoWaits) {
 [[noreturn]] void write_until_killed(const std::string& folder, int64_t first, int acknowledged,
                                      bool beside) {
   const CheckpointConfig config;
-  CheckpointWriter writer(config, folder, {});
+  CheckpointWriter writer(config, {folder, cat("child ", ::getpid())}, {});
   const auto write_beside = [&](int64_t step) {
     if (!writer.prepare({step}, 1).ok()) return false;
     writer.begin({step}, {}, state_of(step, 4096));

@@ -6,6 +6,7 @@
 
 #include "base/text.h"
 #include "checkpoint/folder_names.h"
+#include "checkpoint/writing_folder.h"
 #include "host/awaited_work.h"
 
 namespace braid::inline checkpoint {
@@ -29,7 +30,7 @@ void CheckpointWriter::begin(const SavePoint& at, const std::map<std::string, do
   share_ = commit_ = ok_status();
   thread_ = std::thread([this, at, metrics, share = std::move(share)]() mutable {
     work_when_awaited(awaited_);
-    share_ = without_exceptions([&] { return write_share(folder_, at, self_, share); });
+    share_ = without_exceptions([&] { return write_share(place_, at, self_, share); });
     share = {};  // its memory goes before others are waited for
     share_written_ = true;
     share_written_.notify_all();
@@ -39,11 +40,11 @@ void CheckpointWriter::begin(const SavePoint& at, const std::map<std::string, do
 
 Status CheckpointWriter::commit(const SavePoint& at, const std::map<std::string, double>& metrics) {
   BRAID_TRY(
-      commit_save(folder_, at, self_.ranks, metrics, [&] { return stopped_.load(); }).status());
-  return apply_retention(folder_, at, config_);
+      commit_save(place_, at, self_.ranks, metrics, [&] { return stopped_.load(); }).status());
+  return apply_retention(place_.folder, at, config_);
 }
 
-void CheckpointWriter::drop(const SavePoint& at) const { remove_folder(writing_path(folder_, at)); }
+void CheckpointWriter::drop(const SavePoint& at) const { remove_folder(writing_path(place_, at)); }
 
 Status CheckpointWriter::share_written() {
   awaited_ = true;

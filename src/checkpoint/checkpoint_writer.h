@@ -13,8 +13,8 @@ namespace braid::inline checkpoint {
 
 class CheckpointWriter {
  public:
-  CheckpointWriter(const CheckpointConfig& config, std::string folder, const SaveRank& self)
-      : config_(config), folder_(std::move(folder)), self_(self) {}
+  CheckpointWriter(const CheckpointConfig& config, SavePlace place, const SaveRank& self)
+      : config_(config), place_(std::move(place)), self_(self) {}
   // Waits for what it writes; the first rank waits for no other.
   ~CheckpointWriter() { (void)end(); }
   CheckpointWriter(const CheckpointWriter&) = delete;
@@ -24,7 +24,7 @@ class CheckpointWriter {
   bool open() const { return thread_.joinable(); }
 
   // Before begin(), on the first rank: room for so many bytes.
-  Status prepare(const SavePoint& at, int64_t bytes) { return prepare_save(folder_, at, bytes); }
+  Status prepare(const SavePoint& at, int64_t bytes) { return prepare_save(place_, at, bytes); }
   // Gives that up.
   void drop(const SavePoint& at) const;
   // Begins to write this rank's share; the first rank commits when all are written, and removes
@@ -45,7 +45,7 @@ class CheckpointWriter {
   Status commit(const SavePoint& at, const std::map<std::string, double>& metrics);
 
   const CheckpointConfig config_;
-  const std::string folder_;
+  const SavePlace place_;
   const SaveRank self_;
   std::atomic<bool> awaited_ = false;  // somebody waits for the thread
   std::thread thread_;

@@ -14,7 +14,6 @@ namespace fs = std::filesystem;
 
 constexpr const char* kPrefix = "step-";
 constexpr const char* kOpenSuffix = "-open";
-constexpr const char* kTemporaryPrefix = ".writing-";
 constexpr const char* kRemovedPrefix = ".removed-";
 constexpr const char* kTensorSuffix = ".safetensors";
 constexpr const char* kRankMark = ".rank-";
@@ -46,23 +45,13 @@ std::optional<SavePoint> point_of(const std::string& name) {
   return SavePoint{std::stoll(digits), open};
 }
 
-std::string writing_path(const std::string& folder, const SavePoint& at) {
-  return join_path(folder, kTemporaryPrefix + folder_name(at));
-}
-
 void remove_folder(const std::string& path) {
   std::error_code error;
   fs::remove_all(path, error);
   if (error) log_warning(cat(path, ": cannot be removed: ", error.message()));
 }
 
-Status remove_leftovers(const std::string& folder) {
-  BRAID_ASSIGN(const std::vector<std::string> names, list_folder(folder));
-  for (const std::string& name : names)
-    if (name.rfind(kTemporaryPrefix, 0) == 0 || name.rfind(kRemovedPrefix, 0) == 0)
-      remove_folder(join_path(folder, name));
-  return ok_status();
-}
+bool is_removed(const std::string& name) { return name.rfind(kRemovedPrefix, 0) == 0; }
 
 Status remove_checkpoint(const std::string& folder, const CheckpointInfo& info) {
   const std::string hidden = join_path(folder, kRemovedPrefix + folder_name(info.at));

@@ -13,13 +13,11 @@ std::string folder_name(const SavePoint& at);
 // The point of such a name; nothing for any other.
 std::optional<SavePoint> point_of(const std::string& name);
 
-// Where a checkpoint is written before it has its name.
-std::string writing_path(const std::string& folder, const SavePoint& at);
 // Takes the name of a complete checkpoint away, then removes it: what is half removed no longer
 // looks like one.
 Status remove_checkpoint(const std::string& folder, const CheckpointInfo& info);
-// Removes what an interrupted save or removal left behind.
-Status remove_leftovers(const std::string& folder);
+// Whether a folder of that name is the rest of a removal that was interrupted.
+bool is_removed(const std::string& name);
 // What cannot be removed is a warning.
 void remove_folder(const std::string& path);
 

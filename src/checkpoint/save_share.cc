@@ -9,6 +9,7 @@
 #include "checkpoint/folder_names.h"
 #include "checkpoint/manifest.h"
 #include "checkpoint/shard_file.h"
+#include "checkpoint/writing_folder.h"
 #include "host/file.h"
 #include "host/sha256.h"
 #include "host/staged_folder.h"
@@ -78,21 +79,26 @@ Status commit(const std::string& writing, const SavePoint& at, std::vector<Json>
   BRAID_TRY(write_file_atomic(join_path(writing, kStateFile), text));
   manifest.files[kStateFile] = {static_cast<int64_t>(text.size()), sha256_hex(text)};
   BRAID_TRY(write_manifest(writing, manifest));
+  release_writing(writing);
   return sync_path(writing);
 }
 
 }  // namespace
 
-Status prepare_save(const std::string& folder, const SavePoint& at, int64_t bytes) {
-  BRAID_TRY(make_folder(folder));
-  BRAID_TRY(remove_leftovers(folder));
-  BRAID_TRY(check_free_space(folder, bytes));
-  return make_folder(writing_path(folder, at));
+Status prepare_save(const SavePlace& place, const SavePoint& at, int64_t bytes) {
+  BRAID_TRY(make_folder(place.folder));
+  BRAID_TRY(remove_leftovers(place));
+  BRAID_TRY(check_free_space(place.folder, bytes));
+  return make_writing(place, at);
 }
 
-Status write_share(const std::string& folder, const SavePoint& at, const SaveRank& self,
+Status write_share(const SavePlace& place, const SavePoint& at, const SaveRank& self,
                    const CheckpointState& share) {
-  const std::string writing = writing_path(folder, at);
+  const std::string writing = writing_path(place, at);
+  const FileHandle held = hold_writing(writing);
+  if (!held.is_open())
+    return io_error(
+        cat(writing, ": is gone; did another job that writes to ", place.folder, " remove it?"));
   const auto note = write_files(writing, self, share);
   const Status& status = note.status();
   const Json said = note.ok() ? *note : Json{{"error", status.message()}, {"code", status.code()}};
@@ -101,11 +107,11 @@ Status write_share(const std::string& folder, const SavePoint& at, const SaveRan
   return status.ok() ? told : status;
 }
 
-Result<std::string> commit_save(const std::string& folder, const SavePoint& at, int64_t ranks,
+Result<std::string> commit_save(const SavePlace& place, const SavePoint& at, int64_t ranks,
                                 const std::map<std::string, double>& metrics,
                                 const std::function<bool()>& stopped) {
-  const std::string writing = writing_path(folder, at);
-  const std::string path = join_path(folder, folder_name(at));
+  const std::string writing = writing_path(place, at);
+  const std::string path = join_path(place.folder, folder_name(at));
   auto notes = read_notes(writing, ranks, stopped);
   Status status = notes.status();
   if (status.ok()) status = commit(writing, at, std::move(notes).value(), metrics);

@@ -191,6 +191,11 @@ Status World::fail_before_join(const Membership& membership, const Status& cause
   return cause;
 }
 
+Result<std::string> World::job() {
+  if (world_size() == 1) return process_identity();
+  return store_->wait(process_key(0), options_.deadline_s).at("the process of rank 0");
+}
+
 Status World::arrive(const std::string& point, int64_t ranks) {
   BRAID_TRY(store_->set(cat(point, global_rank()), "1"));
   BRAID_ASSIGN(const int64_t come, store_->add(cat(point, kCount), 1));

@@ -59,6 +59,8 @@ class World {
   const Membership& membership() const { return membership_; }
   int64_t global_rank() const { return membership_.global_rank; }
   int64_t world_size() const { return membership_.world_size; }
+  // What tells this job from all others, also from this one started again: the process of rank 0.
+  Result<std::string> job();
   PositionBoard& position() { return board_; }
   // From now on (WatchdogOptions::stall_s). Nothing in a job of one rank.
   void set_stall_s(double seconds) {

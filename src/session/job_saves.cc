@@ -37,10 +37,11 @@ int64_t bytes_of(const CheckpointState& share) {
 
 }  // namespace
 
-JobSaves::JobSaves(const StepContext& step)
+JobSaves::JobSaves(const StepContext& step, std::string job)
     : step_(step),
-      writer_(step.config.checkpoint, checkpoint_folder(step.config), {step.rank(), step.ranks()}) {
-}
+      job_(std::move(job)),
+      writer_(step.config.checkpoint, {checkpoint_folder(step.config), job_},
+              {step.rank(), step.ranks()}) {}
 
 Status JobSaves::begin(const SavePoint& at, const std::map<std::string, double>& metrics,
                        const Json& more, const Source& source, bool beside) {
@@ -122,13 +123,13 @@ Status JobSaves::export_together(const std::string& folder) {
     if (!first) return ok_status();
     std::filesystem::remove_all(slices);
     BRAID_ASSIGN(const int64_t bytes, exported_bytes());
-    return prepare_save(slices, at, bytes + kCheckpointOverheadBytes);
+    return prepare_save({slices, job_}, at, bytes + kCheckpointOverheadBytes);
   };
   reset_peak_tensor_bytes();
   BRAID_TRY(step_.talk.agree(guarded(prepare), "where an export is to be"));
   const auto write = [&]() -> Status {
     const RankModels::Everything here(step_.models);
-    return write_share(slices, at, {step_.rank(), step_.ranks()}, exported_share());
+    return write_share({slices, job_}, at, {step_.rank(), step_.ranks()}, exported_share());
   };
   BRAID_TRY(step_.talk.agree(guarded(write), "the weights of an export"));
   Status written;
@@ -155,7 +156,7 @@ Status JobSaves::tell_peaks() {
 
 Status JobSaves::export_slices(const std::string& slices, const SavePoint& at,
                                const std::string& folder) const {
-  BRAID_ASSIGN(const std::string path, commit_save(slices, at, step_.ranks(), {}));
+  BRAID_ASSIGN(const std::string path, commit_save({slices, job_}, at, step_.ranks(), {}));
   BRAID_ASSIGN(CheckpointReader saved, CheckpointReader::open(path));
   for (const RoleSpec& spec : step_.program.graph.roles)
     if (spec.trained) BRAID_TRY(export_saved_role(spec, saved, step_.config, folder));

@@ -22,7 +22,8 @@ class JobSaves {
     std::function<Result<int64_t>()> bytes;          // of the tensors of all shares
   };
 
-  explicit JobSaves(const StepContext& step);
+  // `job`: the same on all ranks, and no other job's.
+  JobSaves(const StepContext& step, std::string job);
 
   // Begins a checkpoint on every rank: the one before is committed, and this one has room and
   // shares, before any rank writes. With `beside` it is written while steps go on; else it is
@@ -55,6 +56,7 @@ class JobSaves {
                        const std::string& folder) const;
 
   const StepContext& step_;
+  const std::string job_;
   int64_t peak_ = 0;                 // bytes of this rank, of all checkpoints and exports
   std::map<int64_t, double> peaks_;  // of this rank and those that it has heard
   CheckpointWriter writer_;

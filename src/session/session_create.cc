@@ -103,6 +103,7 @@ Json fingerprints_of(const Config& config, const Roles& roles, const RewardModel
 }  // namespace
 
 struct Session::Loaded {
+  std::string job;
   Communicator* everyone = nullptr;
   at::Device device = at::kCPU;
   ChangeOps change;
@@ -136,6 +137,7 @@ Result<std::unique_ptr<Session>> Session::create(const Config& config, const Pro
   BRAID_TRY(set_memory_limit(config));
   Loaded loaded;
   loaded.change = change;
+  BRAID_ASSIGN(loaded.job, world == nullptr ? process_identity() : world->job());
   BRAID_ASSIGN(const ModelOptions options, model_options(config));
   loaded.device = options.device;
   if (world != nullptr && world->world_size() > 1) {
@@ -208,7 +210,7 @@ Session::Session(const Config& config, const Program& program, World* world, Loa
                   std::move(loaded.eval_models)),
       report_(step_, loaded.device),
       device_(loaded.device),
-      saves_(step_) {
+      saves_(step_, std::move(loaded.job)) {
   models_->rest();
 }
 

@@ -155,7 +155,8 @@ void expect_sharded(World& world, const at::ScalarType dtype, bool weights, int6
       testing::TempDir(),
       cat("held-", world.membership().master_port, "-", weights, lora, dtype == at::kFloat));
   const ModelInstance whole = part_of(spec, options);
-  const std::string from = join_path(folder, "from"), to = join_path(folder, "to");
+  const std::string from = join_path(folder, "from");
+  const SavePlace to{join_path(folder, "to"), "the ranks of this test"};
   if (group.index() == 0) {
     ASSERT_TRUE(save_checkpoint(from, {1}, {}, filled(whole)).ok());
     ASSERT_EQ(prepare_save(to, {1}, 1), Status());
