@@ -132,10 +132,6 @@ Status check_carried(const Config& config) {
     return invalid_input(where +
                          "a step that draws further prompts (algorithm.dynamic_sampling) generates "
                          "several times; set one of them off");
-  if (config.plan.staleness > 0)
-    return invalid_input(where +
-                         "with plan.staleness whole steps are generated ahead, and none of their "
-                         "responses is carried; remove one of them");
   if (algorithm.old_logprobs == "recompute" && !weighs_sampled(algorithm))
     return invalid_input(where +
                          "responses have tokens of older weights, and nothing corrects for the "

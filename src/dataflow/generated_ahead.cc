@@ -1,5 +1,5 @@
-// Rollouts that are made some steps before they are learnt from (staleness of a plan), or of which
-// a part is (rollout.in_flight).
+// Rollouts that are made some steps before they are learnt from (staleness of a plan), of which a
+// part is (rollout.in_flight), or both.
 #include <algorithm>
 #include <set>
 
@@ -78,8 +78,15 @@ void order_calls(const RunsApart& apart, Graph* graph) {
   for (auto& [place, call] : placed) graph->calls.push_back(std::move(call));
 }
 
+bool has_version(const Graph& graph) {
+  return std::any_of(graph.calls.begin(), graph.calls.end(), [](const Call& call) {
+    return call.kind == CallKind::kTrainStep && contains(call.reads, kWeightsVersion);
+  });
+}
+
 // The version of the weights goes with the samples to those who learn from them.
 void add_version(Graph* graph) {
+  if (has_version(*graph)) return;  // samples are carried, and made ahead
   for (Call& call : graph->calls) {
     if (call.kind != CallKind::kGenerate) continue;
     call.writes.push_back({kWeightsVersion, FieldType::kCount, FieldShape::kPerSample});

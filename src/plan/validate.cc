@@ -515,7 +515,6 @@ Status check_staleness(const ExecutionPlan& plan, const PlanningProblem& problem
 Status check_carried(const ExecutionPlan& plan, const PlanningProblem& problem) {
   const std::string where = "rollout.in_flight: ";
   const std::pair<const char*, bool> others[] = {
-      {"staleness", plan.staleness > 0},
       {"fusion.migrate_below_samples", plan.fusion.migrate_below_samples != 0},
       {"fusion.predicted_lengths", plan.fusion.predicted_lengths},
       {"fusion.train_beside_scoring", plan.fusion.train_beside_scoring != 0}};

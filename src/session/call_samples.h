@@ -19,6 +19,13 @@ class CallSamples {
   FieldAccount& account(const Call& call) const {
     return ahead(call) ? ahead_->account() : account_;
   }
+  FieldExchange& exchange(const Call& call) const {
+    return ahead(call) ? ahead_->exchange() : step_.exchange;
+  }
+  // So many steps are complete before the one that learns from them.
+  int64_t learning_step(const Call& call) const {
+    return step_.position.step + (ahead(call) ? ahead_->waiting() : 0);
+  }
   // Of the step that learns from them.
   Metrics& metrics(const Call& call) const {
     return ahead(call) ? ahead_->metrics() : step_.record.metrics;

@@ -12,6 +12,7 @@
 #include "program/partition.h"
 #include "samples/drawn_groups.h"
 #include "session/open_step.h"
+#include "session/steps_ahead.h"
 
 namespace braid::inline session {
 namespace {
@@ -55,8 +56,10 @@ Status read_generated(const Json& list, std::map<int64_t, Generated>* progress) 
 
 }  // namespace
 
-CarriedSamples::CarriedSamples(const StepContext& step, Generation& generation)
+CarriedSamples::CarriedSamples(const StepContext& step, const CallSamples& samples,
+                               Generation& generation)
     : step_(step),
+      samples_(samples),
       generation_(generation),
       generate_(carrying_call(step.program)),
       replicas_(replicas_of(step.program)),
@@ -93,26 +96,26 @@ void CarriedSamples::join() {
   SampleStore all(step_.program.graph);
   for (int64_t replica = 0; replica < replicas_; ++replica) {
     all.append(part_of(waiting_.store, replica));
-    all.append(part_of(step_.store, replica));
+    all.append(part_of(store(), replica));
   }
-  step_.store = std::move(all);
-  step_.rows.forget();
+  store() = std::move(all);
+  samples_.rows(call()).forget();
 }
 
 void CarriedSamples::begin_generation() {
-  own_ = step_.rows.mine(generate_, step_.position.step, step_.rank());
+  own_ = samples_.rows(call()).mine(generate_, step_.position.step, step_.rank());
   generation_.go_on_with(waiting_.progress);
 }
 
 // Of a sample without a token the present one.
 int64_t CarriedSamples::oldest_version(size_t row) const {
-  const std::map<int64_t, int64_t>& drawn = step_.store.sample(row).drawn;
+  const std::map<int64_t, int64_t>& drawn = store().sample(row).drawn;
   return drawn.empty() ? step_.position.step : drawn.begin()->first;
 }
 
 std::optional<std::vector<bool>> CarriedSamples::taken() const {
-  const SampleStore& store = step_.store;
-  const int64_t too_old = step_.position.step - carried_steps(step_.program.graph);
+  const SampleStore& store = this->store();
+  const int64_t too_old = samples_.learning_step(call()) - most_age(step_.program);
   std::vector<GroupInFlight> groups;
   std::vector<size_t> group_of;  // by own row
   for (size_t i = 0; i < own_.size(); ++i) {
@@ -134,9 +137,9 @@ std::optional<std::vector<bool>> CarriedSamples::taken() const {
 void CarriedSamples::note_drawn() {
   for (const size_t row : own_) {
     int64_t before = 0;
-    for (const auto& [version, tokens] : step_.store.sample(row).drawn) before += tokens;
-    const int64_t now = generation_.progress(step_.store, row).produced;
-    if (now > before) step_.store.note_drawn(row, step_.position.step, now - before);
+    for (const auto& [version, tokens] : store().sample(row).drawn) before += tokens;
+    const int64_t now = generation_.progress(store(), row).produced;
+    if (now > before) store().note_drawn(row, step_.position.step, now - before);
   }
 }
 
@@ -145,20 +148,20 @@ Status CarriedSamples::end_generation() {
   note_drawn();
   Rows others;
   for (size_t i = 0; i < own_.size(); ++i) (kept[i] ? own_taken_ : others).push_back(own_[i]);
-  BRAID_ASSIGN(left_.progress, generation_.leave(step_.store, others));
+  BRAID_ASSIGN(left_.progress, generation_.leave(store(), others));
   return ok_status();
 }
 
 // Of each row a replica says whether the step takes it, then the tokens that each version of the
 // weights has drawn of it, the present one first.
-int64_t CarriedSamples::words_of_row() const { return 2 + carried_steps(step_.program.graph); }
+int64_t CarriedSamples::words_of_row() const { return 2 + most_age(step_.program); }
 
 void CarriedSamples::say(int32_t* words) const {
-  if (!step_.rows.leads_replica(generate_, step_.rank())) return;
+  if (!samples_.rows(call()).leads_replica(generate_, step_.rank())) return;
   const int64_t each = words_of_row();
   for (const size_t row : own_taken_) words[each * row] = 1;
   for (const size_t row : own_)
-    for (const auto& [version, tokens] : step_.store.sample(row).drawn) {
+    for (const auto& [version, tokens] : store().sample(row).drawn) {
       const int64_t age = step_.position.step - version;
       BRAID_CHECK(age >= 0 && 1 + age < each, "samples are carried too long");
       words[each * row + 1 + age] = static_cast<int32_t>(tokens);
@@ -168,13 +171,13 @@ void CarriedSamples::say(int32_t* words) const {
 std::vector<bool> CarriedSamples::hear(const int32_t* words) {
   const int64_t each = words_of_row();
   std::vector<bool> kept;
-  for (const size_t row : step_.store.all_rows()) {
+  for (const size_t row : store().all_rows()) {
     const int32_t* const said = words + each * row;
     kept.push_back(said[0] > 0);
     std::map<int64_t, int64_t> drawn;
     for (int64_t age = 0; 1 + age < each; ++age)
       if (said[1 + age] > 0) drawn[step_.position.step - age] = said[1 + age];
-    step_.store.set_drawn(row, std::move(drawn));
+    store().set_drawn(row, std::move(drawn));
   }
   return kept;
 }
@@ -182,7 +185,7 @@ std::vector<bool> CarriedSamples::hear(const int32_t* words) {
 // In one sum. No rank has failed: what fetched the samples has said so, and a generation that fails
 // ends its rank.
 Result<std::vector<bool>> CarriedSamples::tell() {
-  const auto rows = static_cast<int64_t>(step_.store.size());
+  const auto rows = static_cast<int64_t>(store().size());
   const at::Tensor words = at::zeros({words_of_row() * rows}, at::kInt);
   auto* const said = words.mutable_data_ptr<int32_t>();
   say(said);
@@ -195,10 +198,10 @@ Result<std::vector<bool>> CarriedSamples::tell() {
 
 void CarriedSamples::note_metrics(const std::vector<bool>& kept) const {
   if (step_.rank() != 0) return;
-  Metrics& metrics = step_.record.metrics;
+  Metrics& metrics = samples_.metrics(call());
   double carried = 0, tokens = 0;
-  for (const size_t row : step_.store.all_rows()) {
-    const std::map<int64_t, int64_t>& drawn = step_.store.sample(row).drawn;
+  for (const size_t row : store().all_rows()) {
+    const std::map<int64_t, int64_t>& drawn = store().sample(row).drawn;
     if (kept[row]) {
       metrics["rollout/continued_frac"].add(drawn.size() > 1 ? 1 : 0);
       continue;
@@ -215,15 +218,15 @@ Status CarriedSamples::settle() {
   note_metrics(kept);
   std::vector<bool> others = kept;
   others.flip();
-  left_.store = step_.store;
+  left_.store = store();
   left_.store.retain(others);
-  for (const Field& field : step_.call(generate_).writes) left_.store.drop(field.name);
-  step_.store.retain(kept);
-  step_.exchange.holdings().retain(kept);
-  step_.rows.forget();
+  for (const Field& field : call().writes) left_.store.drop(field.name);
+  store().retain(kept);
+  samples_.exchange(call()).holdings().retain(kept);
+  samples_.rows(call()).forget();
   std::vector<int64_t> versions;
-  for (const size_t row : step_.store.all_rows()) versions.push_back(oldest_version(row));
-  step_.store.set_counts(kWeightsVersion, std::move(versions));
+  for (const size_t row : store().all_rows()) versions.push_back(oldest_version(row));
+  store().set_counts(kWeightsVersion, std::move(versions));
   return ok_status();
 }
 

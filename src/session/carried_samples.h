@@ -1,9 +1,10 @@
-// The samples that a step leaves for the next one (rollout.in_flight). A replica's generation ends
-// when enough of its groups have finished for its part of the step (program/carried_groups.h); the
-// others wait with their tokens, the log-probs under which these were drawn, and which weights drew
-// how many of them, and newer weights go on with them. No sample becomes older than the graph's
-// carried_steps(). Each replica keeps the samples that it has begun; all ranks know which these
-// are, and what was left, once the generation's share has come to settle(). A step that fails
+// The samples that a generation leaves for the next one (rollout.in_flight). A replica's generation
+// ends when enough of its groups have finished for its part of the step that learns from them
+// (program/carried_groups.h); the others wait with their tokens, the log-probs under which these
+// were drawn, and which weights drew how many of them, and newer weights go on with them. No sample
+// becomes older than most_age(), also where it is drawn ahead of the step that learns from it
+// (session/steps_ahead.h). Each replica keeps the samples that it has begun; all ranks know which
+// these are, and what was left, once the generation's share has come to settle(). A step that fails
 // leaves what was carried to it as it was. Not thread-safe.
 #pragma once
 
@@ -14,6 +15,7 @@
 
 #include "passes/generation.h"
 #include "samples/sample_store.h"
+#include "session/call_samples.h"
 #include "session/step_context.h"
 
 namespace braid::inline session {
@@ -21,8 +23,8 @@ namespace braid::inline session {
 class CarriedSamples {
  public:
   // REQUIRES: the program's generation carries samples, of as many prompts on each replica
-  // (validate()), and both outlive this.
-  CarriedSamples(const StepContext& step, Generation& generation);
+  // (validate()), and all outlive this.
+  CarriedSamples(const StepContext& step, const CallSamples& samples, Generation& generation);
 
   // Prompts that a step fetches beside those that were carried to it.
   int64_t lacking() const;
@@ -42,8 +44,8 @@ class CarriedSamples {
 
   // On all ranks: tells them what each replica has left, and keeps the rows that the step takes.
   Status settle();
-  // The step is complete: what it left is carried to the next.
-  void end_step() { waiting_ = std::move(left_); }
+  // What was drawn is kept for the step that learns from it: what it left is carried to the next.
+  void end_turn() { waiting_ = std::move(left_); }
 
   // What waits for the next step, also where the present one is `open` and has left it: of all
   // ranks together, on the first. And takes it from what that gave, on any rank in whole.
@@ -66,7 +68,11 @@ class CarriedSamples {
   Result<std::vector<bool>> tell();  // which rows the step takes
   void note_metrics(const std::vector<bool>& kept) const;
 
+  const Call& call() const { return step_.call(generate_); }
+  SampleStore& store() const { return samples_.store(call()); }
+
   const StepContext& step_;
+  const CallSamples& samples_;
   Generation& generation_;
   const CallId generate_;
   const int64_t replicas_;

@@ -6,6 +6,7 @@
 #include <gmock/gmock.h>
 
 #include <set>
+#include <stdexcept>
 
 #include "comm/rank_testing.h"
 #include "session/steps_ahead.h"
@@ -30,7 +31,17 @@ Config carrying_run(const std::string& algorithm = "grpo", double in_flight = 1.
   return config;
 }
 
-Program carrying_program(const Config& config) { return *compile(*configured_graph(config)); }
+// Whose samples are drawn so many steps ahead, too.
+Config carrying_ahead(int64_t staleness, double in_flight = 1.5, int64_t carried_steps = 1,
+                      const std::string& algorithm = "grpo") {
+  Config config = carrying_run(algorithm, in_flight, carried_steps);
+  config.plan.staleness = staleness;
+  return config;
+}
+
+Program carrying_program(const Config& config) {
+  return *compile(*generated_ahead(*configured_graph(config), config.plan.staleness));
+}
 
 // The tensors are the session's own, and change.
 CheckpointState saved(const Session& session) {
@@ -157,12 +168,14 @@ int expect_tokens_of_versions(const Config& config, const CarryingRun& run) {
 TEST(CarriedSamples, TokensAreThoseOfTheWeightsThatAreSaidToHaveDrawnThem) {
   const Config config = carrying_run("grpo", 1.5, 2);
   EXPECT_GT(expect_tokens_of_versions(config, run_of(config)), 0);  // else no step left anything
+  const Config ahead = carrying_ahead(1);
+  EXPECT_GT(expect_tokens_of_versions(ahead, run_of(ahead)), 0);
 }
 
 // In whole groups, each once, as many as a step takes, none left behind for longer than allowed.
 // `first_begun`: the first prompts of the data are the first that are begun, as on one replica.
 void expect_none_lost(const Config& config, const CarryingRun& run, bool first_begun = true) {
-  const int64_t prompts = config.rollout.prompts_per_step,
+  const int64_t prompts = config.rollout.prompts_per_step, ahead = config.plan.staleness,
                 carried_steps = config.rollout.carried_steps;
   std::set<int64_t> seen;
   double oldest = 0;
@@ -184,15 +197,19 @@ void expect_none_lost(const Config& config, const CarryingRun& run, bool first_b
     const int64_t flying = prompts_in_flight(config.rollout);
     EXPECT_EQ(row.at("rollout/carried_samples"),
               static_cast<double>((flying - prompts) * config.rollout.samples_per_prompt));
-    EXPECT_EQ(row.at("data/prompts_seen"), static_cast<double>(flying + prompts * step));
+    const int64_t generations = std::min(step + 1 + ahead, config.train.total_steps);
+    EXPECT_EQ(row.at("data/prompts_seen"),
+              static_cast<double>(flying + prompts * (generations - 1)));
     oldest = std::max(oldest, row.at("staleness/max"));
-    // What is not taken by now was begun `carried_steps` steps ago at most.
-    const int64_t begun = first_begun ? prompts * (step + 1 - carried_steps) : 0;
+    // What is not taken by now was begun `carried_steps` generations ago at most; the first ones
+    // have the same weights.
+    const bool binds = first_begun && step >= ahead + carried_steps;
+    const int64_t begun = binds ? prompts * (step + 1 - carried_steps) : 0;
     for (int64_t group = 0; group < begun; ++group)
       EXPECT_EQ(seen.count(group), 1u) << group << " after step " << step;
   }
-  EXPECT_GT(oldest, 0);
-  EXPECT_LE(oldest, static_cast<double>(carried_steps));
+  EXPECT_GT(oldest, static_cast<double>(ahead));
+  EXPECT_LE(oldest, static_cast<double>(ahead + carried_steps));
 }
 
 TEST(CarriedSamples, NoneIsLostNorOlderThanAllowed) {
@@ -203,11 +220,74 @@ TEST(CarriedSamples, NoneIsLostNorOlderThanAllowed) {
   }
 }
 
+TEST(CarriedSamples, NoneIsLostNorOlderThanAllowedWhereTheyAreDrawnAhead) {
+  for (const auto& [staleness, carried_steps] : {std::pair{1, 1}, {1, 2}, {2, 1}}) {
+    SCOPED_TRACE(cat(staleness, ", ", carried_steps));
+    const Config config = carrying_ahead(staleness, 2, carried_steps);
+    expect_none_lost(config, run_of(config));
+  }
+}
+
+// The same seed, twice.
+TEST(CarriedSamples, AreTheSameInARunThatIsRepeated) {
+  const Config config = carrying_ahead(1);
+  const auto one = session_of(config, carrying_program(config)),
+             other = session_of(config, carrying_program(config));
+  const CarryingRun first = run_of(*one), second = run_of(*other);
+  EXPECT_TRUE(same_weights(*one, *other));
+  for (int64_t step = 0; step < kCarryingSteps; ++step)
+    EXPECT_EQ(timeless(first.rows[step]), timeless(second.rows[step]));
+  EXPECT_EQ(one->save_state()->numbers, other->save_state()->numbers);
+}
+
+// What a run that has ended leaves, one that goes on learns from first.
+TEST(CarriedSamples, StayWhenTheLastStepsDrawNone) {
+  Config config = carrying_ahead(2, 1.5, 2);
+  config.train.total_steps = 3;
+  const auto ended = session_of(config, carrying_program(config));
+  std::set<int64_t> seen;
+  const auto learn = [&](Session& session, int64_t steps) {
+    for (int64_t step = 0; step < steps; ++step) {
+      const auto row = session.run_step();
+      ASSERT_EQ(row.status().message(), "");
+      EXPECT_LE(row->at("staleness/max"), 4);
+      for (const LearntSample& learnt : learnt_by(session)) seen.insert(learnt.sample.id.value);
+    }
+  };
+  learn(*ended, 3);
+  const CheckpointState state = saved(*ended);
+  EXPECT_EQ(state.numbers["steps_ahead"]["steps"].size(), 0u);
+  std::vector<int64_t> left;
+  for (const Json& each : state.numbers["carried_samples"]["progress"])
+    left.push_back(each["sample"].get<int64_t>());
+  EXPECT_EQ(left.size(), 4u);  // two prompts of two samples
+  config.train.total_steps = 7;
+  const auto longer = session_of(config, carrying_program(config));
+  ASSERT_EQ(longer->load_state(state).message(), "");
+  learn(*longer, 4);
+  EXPECT_EQ(seen.size(), 7u * 8);  // each once
+  for (const int64_t id : left) EXPECT_EQ(seen.count(id), 1u) << id;
+}
+
+TEST(CarriedSamples, ThatAreTooOldAreNotLearntFrom) {
+  const Config config = carrying_ahead(1);
+  const auto session = session_of(config, carrying_program(config));
+  for (int step = 0; step < 3; ++step) ASSERT_TRUE(session->run_step().ok());
+  CheckpointState state = saved(*session);
+  state.numbers["steps_ahead"]["steps"][0]["counts"]["weights_version"][0] = 0;
+  const auto next = session_of(config, carrying_program(config));
+  ASSERT_EQ(next->load_state(state).message(), "");
+  EXPECT_THAT(next->run_step().status().message(),
+              HasSubstr("after step 0, and step 4 may learn from those of step 1 to 3 (staleness "
+                        "of the plan and rollout.carried_steps)"));
+}
+
 // At every step.
 TEST(CarriedSamples, AreSavedWithTheRun) {
-  for (const std::string algorithm : {"grpo", "ppo"}) {
-    SCOPED_TRACE(algorithm);
-    const Config config = carrying_run(algorithm, 2, 2);
+  for (const Config& config : {carrying_run("grpo", 2, 2), carrying_run("ppo", 2, 2),
+                               carrying_ahead(1, 2, 2), carrying_ahead(2, 2, 1, "ppo")}) {
+    const std::string algorithm = config.algorithm.name;
+    SCOPED_TRACE(cat(algorithm, ", staleness ", config.plan.staleness));
     const Program program = carrying_program(config);
     const auto whole = session_of(config, program);
     CheckpointState state;
@@ -229,6 +309,27 @@ TEST(CarriedSamples, AreSavedWithTheRun) {
   }
 }
 
+// A step that fails when it has left samples, and rollouts ahead were drawn beside it.
+TEST(CarriedSamples, StayWhereAStepFails) {
+  const Config config = carrying_ahead(1);
+  const Program program = carrying_program(config);
+  const auto& instructions = program.ranks[0].instructions;
+  size_t update = 0;
+  while (instructions[update].kind != OpKind::kPasses) ++update;
+  const auto whole = session_of(config, program), other = session_of(config, program);
+  for (int64_t step = 0; step < kCarryingSteps; ++step) {
+    const auto failed = other->run_step([&](size_t index) {
+      if (index == update) throw std::runtime_error("stopped here");
+    });
+    EXPECT_THAT(failed.status().message(), HasSubstr("stopped here"));
+    const auto row = whole->run_step(), again = other->run_step();
+    ASSERT_EQ(again.status().message(), "");
+    EXPECT_EQ(timeless(*again), timeless(*row));
+  }
+  EXPECT_TRUE(same_weights(*whole, *other));
+  EXPECT_EQ(whole->save_state()->numbers, other->save_state()->numbers);
+}
+
 TEST(CarriedSamples, AreOfOneConfiguration) {
   const Config config = carrying_run("grpo", 1.5, 2);
   const auto session = session_of(config, carrying_program(config));
@@ -246,6 +347,8 @@ TEST(CarriedSamples, AreNoneByDefault) {
   const Program program = carrying_program(config);
   EXPECT_EQ(program, program_of(config));
   EXPECT_EQ(most_age(program), 0);
+  const Graph ahead = *generated_ahead(*configured_graph(config), 1);
+  EXPECT_EQ(ahead, *generated_ahead(*make_graph(config.algorithm), 1));
   const auto session = session_of(config, program);
   const auto row = session->run_step();
   ASSERT_EQ(row.status().message(), "");
@@ -263,6 +366,30 @@ TEST(CarriedSamples, AreShownWithWhatDrewThem) {
     for (const Json& part : sample["drawn"]) tokens += part[1].get<size_t>();
     EXPECT_EQ(tokens, sample["response_ids"].size());
   }
+}
+
+// As each of two replicas that draw ahead does, beside a rank that trains.
+RANK_TEST(CarriedSamplesOfRanks, StayWithTheirReplicaWhereTheyAreDrawnAhead, 3) {
+  const std::string plan =
+      "graph: grpo\ndevices: 1x3\nstaleness: 1\ncalls:\n  generate: {mesh: \"1,2\", dp: 2}\n"
+      "  old_logprob: {mesh: \"0\", dp: 1, micro_tokens: 40}\n"
+      "  ref_logprob: {mesh: \"1\", dp: 1, micro_tokens: 40}\n"
+      "  update_actor: {mesh: \"0\", dp: 1, micro_tokens: 40}\n";
+  Config config = carrying_ahead(1);
+  config.plan.staleness = 0;  // the plan says it
+  config.rollout.max_concurrent = 3;
+  config.run.name = cat("ahead-rank-", world.global_rank());
+  auto session = Session::create(config, program_under(config, plan), &world);
+  ASSERT_EQ(session.status().message(), "");
+  if (world.global_rank() != 0) {
+    ASSERT_EQ((*session)->follow().message(), "");
+    return;
+  }
+  const CarryingRun run = run_of(**session);
+  ASSERT_EQ((*session)->dismiss().message(), "");
+  config.plan.staleness = 1;
+  expect_none_lost(config, run, false);
+  EXPECT_GT(expect_tokens_of_versions(config, run), 0);
 }
 
 // Each of two replicas leaves samples; what trains is on one rank, what scores on the other.

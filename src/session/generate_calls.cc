@@ -47,7 +47,7 @@ Status GenerateCalls::end(const Call& call) {
   if (carried_) BRAID_TRY(carried_->end_generation());
   BRAID_TRY(generation_.finish(store));
   const int64_t step = step_.position.step;
-  if (CallSamples::ahead(call))
+  if (CallSamples::ahead(call) && !carried_)
     store.set_counts(kWeightsVersion, std::vector<int64_t>(store.size(), step));
   const CallId id = step_.id_of(call);
   step_.record.ledger.expect(

@@ -160,6 +160,8 @@ class Session : public Executor {
   void abandon_step();
   Result<std::map<std::string, double>> take_step(const InstructionObserver& observer);
   Status run_turn(const Turn& turn, const CallSeconds& timer, const InstructionObserver& noted);
+  // A generation is complete: what it drew ahead waits for its step, what it left for the next one.
+  void keep_generated();
   // Makes what is lacking of the rollouts that wait; then the first of them are the step's.
   Status fill_ahead(const CallSeconds& timer, const InstructionObserver& noted);
   std::map<std::string, int64_t> skipped() const;

@@ -77,12 +77,17 @@ Status Session::run_turn(const Turn& turn, const CallSeconds& timer,
   return exchange_.end_step();
 }
 
+void Session::keep_generated() {
+  if (calls_.ahead) calls_.ahead->put();
+  if (calls_.carried) calls_.carried->end_turn();
+}
+
 // What was made stays, also where the step fails.
 Status Session::fill_ahead(const CallSeconds& timer, const InstructionObserver& noted) {
   StepsAhead* const ahead = calls_.ahead.get();
   while (ahead->waiting() < ahead->wanted(position_.step)) {
     BRAID_TRY(run_turn({.now = false}, timer, noted));
-    ahead->put();
+    keep_generated();
     reach_.move_start(position_);
   }
   rows_.forget();
@@ -130,10 +135,8 @@ Result<std::map<std::string, double>> Session::take_step(const InstructionObserv
     row = report_.row(static_cast<double>(data_.data.epoch(position_.cursor)));
     ++position_.step;
     calls_.fetches.end_step();
-    if (calls_.carried) calls_.carried->end_step();
-    if (!ahead) return ok_status();
-    ahead->drop_first();
-    if (turn.ahead) ahead->put();
+    if (ahead) ahead->drop_first();
+    if (turn.ahead) keep_generated();
     return ok_status();
   });
   talk_.end_step(status);

@@ -14,7 +14,7 @@ StepCalls::StepCalls(const StepContext& step, Communicator* everyone, const RunD
       generation(step.config.rollout, step.config.train.seed, data.tokenizer_or_null()),
       carried(carried_steps(step.program.graph) == 0
                   ? nullptr
-                  : std::make_unique<CarriedSamples>(step, generation)),
+                  : std::make_unique<CarriedSamples>(step, samples, generation)),
       fetches(step, samples, data, carried.get(), std::move(checked)),
       generates(step, samples, generation, carried.get()),
       hand_over(step, generation),

@@ -16,6 +16,14 @@ constexpr const char* kMetrics = "metrics";
 // Fields of different steps have the same names.
 std::string tensor_name(size_t step, const std::string& field) { return cat(step, ".", field); }
 
+// Of what most_age() consists.
+std::string text_of_age(const Program& program) {
+  const bool carries = carried_steps(program.graph) > 0;
+  const char* const both = program.staleness > 0 && carries ? " and " : "";
+  return cat(program.staleness > 0 ? "staleness of the plan" : "", both,
+             carries ? "rollout.carried_steps" : "");
+}
+
 }  // namespace
 
 StepsAhead::StepsAhead(const Config& config, const Program& program, Communicator* everyone)
@@ -120,7 +128,7 @@ std::string uncorrected_text(const Config& config, const Graph& graph) {
 }
 
 int64_t most_age(const Program& program) {
-  return std::max(program.staleness, carried_steps(program.graph));
+  return program.staleness + carried_steps(program.graph);
 }
 
 Status check_versions(const SampleStore& store, const Program& program, int64_t step) {
@@ -128,12 +136,10 @@ Status check_versions(const SampleStore& store, const Program& program, int64_t 
   const int64_t most = most_age(program);
   for (size_t row = 0; row < versions.size(); ++row)
     if (versions[row] > step || step - versions[row] > most)
-      return {
-          Code::kDataLoss,
-          cat("sample ", store.sample(row).id, " was drawn with the weights of after step ",
-              versions[row], ", and step ", step + 1, " may learn from those of step ", step - most,
-              " to ", step,
-              most == program.staleness ? " (staleness of the plan)" : " (rollout.carried_steps)")};
+      return {Code::kDataLoss,
+              cat("sample ", store.sample(row).id, " was drawn with the weights of after step ",
+                  versions[row], ", and step ", step + 1, " may learn from those of step ",
+                  step - most, " to ", step, " (", text_of_age(program), ")")};
   return ok_status();
 }
 

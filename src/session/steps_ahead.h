@@ -67,7 +67,7 @@ class StepsAhead {
 // there is nothing to say.
 std::string uncorrected_text(const Config& config, const Graph& graph);
 // The most steps that a sample may be older than the weights that learn from it: those that the
-// program's rollouts are ahead, or that its generation carries samples for.
+// program's rollouts are ahead, and that its generation carries samples for.
 int64_t most_age(const Program& program);
 // Whether all samples are recent enough to be learnt from in the step after `step` complete ones:
 // no older than most_age() allows. The error names the first that is not.
