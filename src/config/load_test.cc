@@ -479,9 +479,10 @@ TEST(Config, WhatIsCarriedToNewerWeightsNeedsACorrection) {
   EXPECT_EQ(failure("algorithm: {name: grpo, old_logprobs: sampler}"), "");
   EXPECT_EQ(failure("algorithm: {name: grpo, icepop_low: 0.5, icepop_high: 5}"), "");
   EXPECT_EQ(failure("algorithm: {name: sft}"), "");
+  EXPECT_EQ(failure(grpo + "}\nplan: {staleness: 1}"), "");
   has(failure("algorithm: {name: grpo}"), "nothing corrects for the difference");
+  has(failure("algorithm: {name: grpo}\nplan: {staleness: 1}"), "nothing corrects");
   has(failure(grpo + ", dynamic_sampling: true}"), "algorithm.dynamic_sampling");
-  has(failure(grpo + "}\nplan: {staleness: 1}"), "plan.staleness");
   has(load("rollout: {in_flight: 1.5, replay: a.jsonl}\nalgorithm: {name: ppo, tis_cap: 2}")
           .status()
           .message(),

@@ -99,6 +99,22 @@ RANK_TEST(Emulate, SamplesAreLeftToTheNextStep, 2) {
   EXPECT_LT(carries.emulated.step_s, waits.emulated.step_s);
 }
 
+// The same on a rank of its own, beside training.
+RANK_TEST(Emulate, SamplesAreLeftWhereTheyAreDrawnAhead, 2) {
+  PlanningProblem problem = rl_problem("grpo", 2);
+  problem.workload.response = {LengthDistribution::Kind::kLognormal, 128, 1, 1024, {}};
+  ExecutionPlan plan = uniform_plan(problem, 1, 1, 1);
+  plan.staleness = 1;
+  for (CallPlan& call : plan.calls)
+    call.mesh.devices = {DeviceId{call.call == "update_actor" ? 0 : 1}};
+  const Emulation waits = emulated(world, plan, problem, {.time_scale = kFast});
+  problem.graph = *carried_over(problem.graph, 1);
+  problem.workload.prompts_in_flight = 48;
+  const Emulation carries = emulated(world, plan, problem, {.time_scale = kFast});
+  expect_alike(world, carries);
+  EXPECT_LT(carries.emulated.step_s, waits.emulated.step_s);
+}
+
 // Further prompts are drawn, and before the first draw slices become a copy that one device has.
 RANK_TEST(Emulate, SlicesBeforeFurtherDraws, 2) {
   PlanningProblem problem = make_test_problem({.algorithm = "grpo",

@@ -107,6 +107,33 @@ TEST(GeneratedAhead, EveryAlgorithmThatGeneratesCompiles) {
   }
 }
 
+// Both say which weights drew a sample, in one field.
+TEST(GeneratedAhead, AGenerationThatLeavesSamplesWorksAheadToo) {
+  PlanningProblem problem = stale_problem("grpo");
+  problem.graph = *carried_over(problem.graph, 2);
+  problem.workload.prompts_in_flight = 2 * problem.workload.prompts;
+  const auto program = compile(stale_plan(problem, 1), problem);
+  ASSERT_EQ(program.status().message(), "");
+  const Call& generate = *find_call(program->graph, "generate");
+  EXPECT_EQ(generate.steps_ahead, 1);
+  EXPECT_EQ(generate.carried_steps, 2);
+  EXPECT_EQ(std::count_if(generate.writes.begin(), generate.writes.end(),
+                          [](const Field& field) { return field.name == kWeightsVersion; }),
+            1);
+  const std::vector<std::string>& reads = find_call(program->graph, "update_actor")->reads;
+  EXPECT_EQ(std::count(reads.begin(), reads.end(), kWeightsVersion), 1);
+  for (int rank = 2; rank < 4; ++rank) {
+    const auto& list = program->ranks[rank].instructions;
+    EXPECT_TRUE(std::any_of(list.begin(), list.end(), [](const Instruction& i) {
+      return i.kind == OpKind::kRegionEnd && i.exit == ExitCondition::kEnoughGroups;
+    })) << rank;
+  }
+  PlanningProblem uneven = problem;
+  uneven.workload.prompts_in_flight = problem.workload.prompts + 1;
+  EXPECT_THAT(compile(stale_plan(uneven, 1), uneven).status().message(),
+              HasSubstr("rollout.in_flight"));
+}
+
 TEST(GeneratedAhead, RolloutsThatAreTooOldAreRefused) {
   const PlanningProblem problem = stale_problem("grpo");
   const Program program = *compile(stale_plan(problem, 1), problem);

@@ -124,6 +124,15 @@ std::vector<MutantCase> mutant_cases() {
          plan->staleness = 1;
        },
        [](TestProblem* sizes) { sizes->algorithm = "grpo", sizes->samples = 4; }},
+      {"four ranks, a generation that works ahead and leaves samples to the next", 4,
+       [](ExecutionPlan* plan) {
+         layout(plan, "generate", {2, 3}, 2, 1, 1);
+         layout(plan, "ref_logprob", {2, 3}, 1, 2, 1);
+         for (const char* call : {"old_logprob", "update_actor"})
+           layout(plan, call, {0, 1}, 1, 1, 2);
+         plan->staleness = 1;
+       },
+       [](TestProblem* sizes) { sizes->algorithm = "grpo", sizes->samples = 4; }, 1},
       {"two ranks, a generation that leaves samples to the next step", 2,
        [](ExecutionPlan* plan) {
          layout(plan, "generate", {0, 1}, 2, 1, 1);

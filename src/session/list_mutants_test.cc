@@ -112,7 +112,13 @@ const std::vector<MutantJob>& mutant_jobs() {
        "  old_logprob: {mesh: all, dp: 2}\n"
        "  ref_logprob: {mesh: all, tp: 2}\n"
        "  update_actor: {mesh: all, dp: 2}\n",
-       "", 2, false, true}};
+       "", 2, false, true},
+      {"left_ahead", 3, "grpo",
+       "  generate: {mesh: \"1,2\", dp: 2}\n"
+       "  old_logprob: {mesh: \"0\", dp: 1}\n"
+       "  ref_logprob: {mesh: \"0\", dp: 1}\n"
+       "  update_actor: {mesh: \"0\", dp: 1}\n",
+       "staleness: 1\n", 2, false, true}};
   return jobs;
 }
 

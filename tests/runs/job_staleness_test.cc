@@ -132,6 +132,31 @@ TEST_F(JobStaleness, AKilledJobGoesOnWithTheSamplesThatItCarries) {
   if (!HasFatalFailure()) expect_same_run(one, killed);
 }
 
+// A rank of its own draws ahead, and leaves samples to its next generation: a checkpoint has what
+// waits and what is carried.
+TEST_F(JobStaleness, AKilledJobGoesOnWithTheSamplesThatItCarriesAndThoseThatWaited) {
+  const std::string one = "both-whole", killed = "both-killed";
+  const auto both = [&](std::vector<std::string> more) {
+    more.insert(more.end(), {"rollout.in_flight=1.5", "rollout.max_concurrent=3"});
+    return stale(1, std::move(more));
+  };
+  finish(command(one, "grpo", both({"checkpoint.keep_last=4"})));
+  if (HasFatalFailure()) return;
+  EXPECT_EQ(most_stale(one), 2);  // one ahead, and carried for one
+  for (const Json& row : metrics(one)) EXPECT_GT(row["rollout/carried_samples"].get<double>(), 0);
+  const Json numbers = *checkpoint_numbers(path(one + "/checkpoints/step-000002"));
+  EXPECT_EQ(numbers["steps_ahead"]["steps"].size(), 1u);
+  EXPECT_GT(numbers["carried_samples"]["progress"].size(), 0u);
+  same_kernels(one, killed);
+  const auto child = start(command(killed, "grpo", both({})));
+  ASSERT_TRUE(reaches(killed, 2, *child));
+  for (const pid_t rank : children_of(child->pid())) ::kill(rank, SIGKILL);
+  ending(*child);
+  ASSERT_LT(steps_kept(killed), 4) << "it had ended before it was killed";
+  finish(command(killed, "grpo", both({"checkpoint.resume=auto"})));
+  if (!HasFatalFailure()) expect_same_run(one, killed);
+}
+
 // Under costs that were measured another plan is looked for that goes on with what waits: one with
 // this staleness, on whatever devices.
 TEST_F(JobStaleness, AJobGoesOnUnderAnotherPlanWithTheRolloutsThatWaited) {
