@@ -130,7 +130,7 @@ void visit(V& v, RolloutConfig& o) {
     between(1, 2), key::priced);
   v("carried_steps", o.carried_steps,
     "in_flight: steps that the oldest token of a response may be older than the weights that learn "
-    "from it; a step waits for what would become older",
+    "from it, beside those of plan.staleness; a step waits for what would become older",
     counted(1, kMostCount), key::priced, key::read_if(ReadIf::kCarried));
   v("record", o.record, "write rollouts.jsonl", key::beside_the_step, key::free_on_resume);
   v("replay", o.replay, "train on a recorded file instead of generating",

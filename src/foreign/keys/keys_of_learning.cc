@@ -162,9 +162,9 @@ constexpr ForeignKey kKeysOfLearning[] = {
   {"async_enable", "OpenRLHF", "plan.staleness", "1 = rollouts are one step older, with placement: disaggregated", no_conversion},
   {"async_queue_size", "OpenRLHF", "plan.staleness", "steps that generation is ahead, with placement: disaggregated", no_conversion},
   {"partial_rollout_enable", "OpenRLHF", "rollout.in_flight", "1.5 = half of the prompts that a step takes are in flight beside them, and what is unfinished goes on in the next step", no_conversion},
-  {"v1.*", "verl", "", "generation works whole steps ahead (plan.staleness), or leaves responses to the next step (rollout.in_flight)"},
+  {"v1.*", "verl", "", "generation works whole steps ahead (plan.staleness), leaves responses to the next step (rollout.in_flight), or both"},
   {"use_v1", "verl", "plan.staleness", "1 = rollouts are one step older, with placement: disaggregated", no_conversion},
-  {"async_training.*", "verl", "", "generation works whole steps ahead (plan.staleness), or leaves responses to the next step (rollout.in_flight)"},
+  {"async_training.*", "verl", "", "generation works whole steps ahead (plan.staleness), leaves responses to the next step (rollout.in_flight), or both"},
 };
 // clang-format on
 

@@ -128,6 +128,28 @@ TEST(SimulateCommand, WritesTraceAndPage) {
   EXPECT_THAT(read_text(page), HasSubstr("</html>"));
 }
 
+// A step of the plan is priced with the generation as it is then, beside training.
+TEST(SimulateCommand, AGenerationThatLeavesSamplesIsPricedBesideTraining) {
+  const auto simulated = [](double in_flight, int staleness) {
+    const CommandOutcome ran = run_braid(cat(
+        "simulate model.size=qwen2.5-0.5b model.dtype=bf16 algorithm.name=grpo "
+        "algorithm.tis_cap=2 'reward=[{type: rule, rule: numeric}]' "
+        "rollout.prompts_per_step=32 rollout.samples_per_prompt=4 "
+        "rollout.max_response_length=4096 train.minibatches=4 "
+        "'workload={prompt_length: 256, response_length: {mean: 500, sigma: 1, longest: 4096}}' "
+        "'cluster={gpu: h100-80g, nodes: 1, gpus_per_node: 2}' placement=disaggregated --json "
+        "rollout.in_flight=",
+        in_flight, " plan.staleness=", staleness));
+    EXPECT_EQ(ran.exit_code, 0) << ran.output;
+    return Json::parse(ran.output);
+  };
+  const Json both = simulated(1.5, 1), ahead = simulated(1, 1), carries = simulated(1.5, 0);
+  EXPECT_LT(both["step_s"].get<double>(), 0.95 * ahead["step_s"].get<double>());
+  EXPECT_LT(both["step_s"].get<double>(), 0.95 * carries["step_s"].get<double>());
+  EXPECT_EQ(both["carried"], carries["carried"]);
+  EXPECT_FALSE(ahead.contains("carried"));
+}
+
 TEST(SimulateCommand, SeveralStepsOverlapByThePlansStaleness) {
   const std::string config = testing::TempDir() + "/overlap.yaml",
                     plan = testing::TempDir() + "/overlap.plan.yaml";
