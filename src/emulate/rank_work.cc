@@ -88,7 +88,7 @@ Result<RankWork> make_rank_work(const Program& program, const StepPrices& prices
   for (auto& [key, work] : out.calls) {
     if (change && !work.generates) change(&work.ops);
     if (!work.generates)
-      work.seconds = prices.op_seconds(work.ops, prices.partition(work.id, work.part));
+      work.seconds = prices.op_seconds(work.ops, prices.partition(work.id, work.part), work.part);
     work.groups = groups.at(work.id.value);
     work.ends.assign(work.ops.ops.size(), 0);
   }

@@ -96,6 +96,33 @@ TEST_F(TailTest, GainsLessThanAtNoCost) {
   std::printf("scored after %.3f s, with beginnings %.3f s, at most %.3f s\n", whole, once, bound);
 }
 
+// Emulated ranks ask for the seconds of ops, which are those of what is left.
+TEST_F(TailTest, OpsOfTheRestTakeWhatIsLeft) {
+  StepPrices prices(program_, problem_, committed_calibration(), {},
+                    draw_lengths(problem_.workload, 0));
+  ASSERT_TRUE(prices.prepare().ok());
+  const CallId scorer = program_.scoring.scorers.front();
+  const Partition& rest = prices.partition(scorer, SamplePart::kLate);
+  const auto rank =
+      static_cast<int>(std::find_if(rest.owned.begin(), rest.owned.end(),
+                                    [](const SampleRows& rows) { return !rows.empty(); }) -
+                       rest.owned.begin());
+  const DeviceId device = program_.calls[scorer.value].mesh.devices[rank];
+  const Expansion ops = expand(program_, scorer, device, rest, SamplePart::kLate);
+  double seconds = 0, tokens = 0, whole = 0;
+  for (const double each : prices.op_seconds(ops, rest, SamplePart::kLate)) seconds += each;
+  for (const double each : prices.op_seconds(ops, rest)) whole += each;
+  for (const int32_t row : rest.owned[rank])
+    tokens += static_cast<double>(prices.samples(scorer)[row].prompt +
+                                  prices.samples(scorer)[row].response);
+  double left = 0;
+  for (const int64_t each : rest.minibatches.front().tokens[rank])
+    left += static_cast<double>(each);
+  EXPECT_LT(left, 0.8 * tokens);
+  EXPECT_LT(seconds, 0.9 * whole);
+  EXPECT_GT(seconds, 0);
+}
+
 // Keys and values of the beginnings, by token, are held from one part of a call to the other.
 TEST_F(TailTest, HoldsTheCachesOfBeginnings) {
   const SampleLengths lengths = draw_lengths(problem_.workload, 0);

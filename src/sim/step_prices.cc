@@ -436,9 +436,10 @@ double StepPrices::window_s(const Expansion& ops, const Partition& partition) co
   return cost.op_s(of_first, *last, cost.pass_prices(micro_batch(ops.call, rows, samples)));
 }
 
-std::vector<double> StepPrices::op_seconds(const Expansion& ops, const Partition& partition) const {
+std::vector<double> StepPrices::op_seconds(const Expansion& ops, const Partition& partition,
+                                           SamplePart part) const {
   const CallCost& cost = this->cost(ops.call);
-  const std::vector<PartitionSample> samples = this->samples(ops.call);
+  const std::vector<PartitionSample> samples = this->samples(ops.call, part);
   const double window = program_.graph.calls[ops.call.value].kind == CallKind::kTrainStep
                             ? window_s(ops, partition)
                             : 0;
@@ -451,7 +452,8 @@ std::vector<double> StepPrices::op_seconds(const Expansion& ops, const Partition
     } else if (op.kind == OpKind::kForward || op.kind == OpKind::kBackward) {
       const SampleRows& rows =
           partition.minibatches[op.minibatch].micro_batches[ops.at.dp_rank][op.micro_batch];
-      out.push_back(cost.op_s(ops, op, cost.pass_prices(micro_batch(ops.call, rows, samples))));
+      const MicroBatch batch = micro_batch(ops.call, rows, samples, part);
+      out.push_back(cost.op_s(ops, op, cost.pass_prices(batch)));
     } else {
       out.push_back(cost.op_s(ops, op, {}, &left_s));
     }

@@ -75,9 +75,10 @@ class StepPrices {
   MicroBatch micro_batch(CallId call, const SampleRows& rows,
                          const std::vector<PartitionSample>& samples,
                          SamplePart part = SamplePart::kAll) const;
-  // Seconds of every op of a rank. What a reduction hides, it hides behind the last backward of the
-  // first data-parallel rank.
-  std::vector<double> op_seconds(const Expansion& ops, const Partition& partition) const;
+  // Seconds of every op of a rank, in a part of the call. What a reduction hides, it hides behind
+  // the last backward of the first data-parallel rank.
+  std::vector<double> op_seconds(const Expansion& ops, const Partition& partition,
+                                 SamplePart part = SamplePart::kAll) const;
   // Seconds of an update, with the fixed time of an optimizer step.
   double update_s(const Expansion& ops, const Op& op) const;
   // A call without a model on a rank: the fixed time of a step is where its data come in; a role
