@@ -95,6 +95,12 @@ Status act(World& world, const std::string& what) {
     if (std::system(wake.c_str()) != 0) return io_error("cannot start a shell");
     ::raise(SIGSTOP);
   }
+  if (what == "silent" && world.global_rank() == 0) {
+    std::this_thread::sleep_for(std::chrono::milliseconds(600));  // the others look meanwhile
+    const std::string end = cat("(sleep 15; kill -KILL ", ::getpid(), ") &");
+    if (std::system(end.c_str()) != 0) return io_error("cannot start a shell");
+    ::raise(SIGSTOP);
+  }
   if ((what == "late" && chosen) || what == "sleep")
     std::this_thread::sleep_for(std::chrono::seconds(60));
   BRAID_TRY(all_reduce_once(world, "layers.3.weight"));
@@ -107,6 +113,7 @@ int run_rank(const std::string& what) {
   WorldOptions options{.join_s = 60, .deadline_s = what == "late" ? 2.0 : 60.0};
   options.watchdog = {.interval_s = 0.2, .quiet_s = 1, .lost_s = 20};
   if (is_stuck(what)) options.watchdog.stall_s = kStall_s;
+  if (what == "silent") options.watchdog.stopped_s = 3;
   if (what == "unreachable") options.join_s = 1;
   if (!membership.ok() || !*membership) return 3;
   auto world = World::join(**membership, options);
@@ -282,6 +289,19 @@ TEST(Failure, WithoutALauncherTheOthersNoticeADeath) {
   EXPECT_THAT(run.output, HasSubstr("braid: error: rank 2 failed: its process is gone (at: step 3, "
                                     "train actor, instruction 12"));
   EXPECT_EQ(count_of(run.output, "braid: error: "), 1) << run.output;
+}
+
+// A server that is stopped answers nobody, and nobody can be told.
+TEST(Failure, AStoreThatDoesNotAnswerIsNamed) {
+  const Ended run = run_without_launcher("silent");
+  EXPECT_THAT(run.output, HasSubstr("rank 0, which serves the store of the job, has not answered"));
+  EXPECT_THAT(run.output,
+              HasSubstr("braid: error: rank 0 failed: it serves the store of the job and has not "
+                        "answered for "));
+  EXPECT_THAT(run.output, HasSubstr("(it is stopped: SIGSTOP)"));
+  for (const int rank : {1, 2})
+    EXPECT_THAT(run.output, HasSubstr(cat("braid: rank ", rank, " ends; it was at: ")));
+  EXPECT_THAT(run.output, HasSubstr("codes 137 1 1"));
 }
 
 // It computes without end and is alive; nobody but itself can end it.

@@ -60,6 +60,13 @@ Watchdog::Watchdog(std::unique_ptr<Store> store, const Membership& membership, P
       notice_s_(options.quiet_s),
       stall_s_(options.stall_s) {
   last_change_s_ = now_s();
+  // A launcher may be stopped with its ranks, by a person: nobody knows its process here.
+  const double lost_s = membership_.store_exists ? options_.stopped_s : options_.lost_s;
+  if (!membership_.serves_store())
+    silence_ = std::make_unique<StoreSilence>(
+        SilenceOptions{options_.interval_s, options_.quiet_s, lost_s, options_.stopped_s,
+                       membership_.store_exists ? "the launcher" : "rank 0"},
+        [this](const std::string& cause) { end_without_store(cause); });
   thread_ = std::thread([this] { run(); });
 }
 
@@ -75,6 +82,8 @@ void Watchdog::finish() {
   wake_.notify_all();
   thread_.join();
   // The store may be gone with the rank that served it; then nobody looks any more.
+  std::optional<StoreSilence::Asking> asking;
+  if (silence_) asking.emplace(*silence_);
   (void)store_->set(beat_key(membership_.global_rank), kDone);
 }
 
@@ -89,13 +98,13 @@ void Watchdog::run() {
       stall_.forgive(silent_s);  // the watched rank may have stood still as well
     }
     last_s = now_s();
+    std::optional<StoreSilence::Asking> asking;
+    if (silence_) asking.emplace(*silence_);
     const Status status = look_once();
+    asking.reset();
     lock.lock();
     if (stop_) return;
-    if (!status.ok()) {
-      const int64_t server = membership_.store_exists ? kLaunchersStore : 0;
-      end_process({server, cat("the store is gone: ", status.message()), ""});
-    }
+    if (!status.ok()) end_process({server(), cat("the store is gone: ", status.message()), ""});
     wake_.wait_for(lock, std::chrono::duration<double>(options_.interval_s));
   }
 }
@@ -142,8 +151,10 @@ Status Watchdog::look_once() {
     if (failure->global_rank != membership_.global_rank || failure->given_up) end_process(*failure);
     return {};
   }
-  BRAID_ASSIGN(const auto seen, store_->look({beat_key(watched_), process_key(watched_)}));
+  BRAID_ASSIGN(const auto seen,
+               store_->look({beat_key(watched_), process_key(watched_), process_key(0)}));
   if (seen[1]) process_ = *seen[1];
+  if (seen[2] && silence_ && !membership_.store_exists) silence_->set_process(*seen[2]);
   if (const auto pid = view_ ? std::nullopt : living_process(process_))
     view_ = PositionView::open(*pid);
   if (membership_.world_size > 1 && !watched_done_) judge_watched(seen[0].value_or(""));
@@ -214,6 +225,16 @@ void Watchdog::declare(const RankFailure& failure) {
     std::fprintf(stderr, "braid: error: %s\n", failure_text(failure).c_str());
   const auto known = parse_failure(*first);
   end_now(known.ok() ? *known : failure);
+}
+
+// Nobody can be told, so that each rank says it.
+void Watchdog::end_without_store(const std::string& cause) {
+  std::fprintf(stderr, "braid: error: %s\nbraid: rank %lld ends; it was at: %s\n",
+               failure_text({server(), cause, ""}).c_str(),
+               static_cast<long long>(membership_.global_rank), board_.text().c_str());
+  std::fflush(nullptr);
+  run_endings(kEndingLimit_s);
+  ::_exit(1);
 }
 
 void Watchdog::end_process(const RankFailure& failure) {

@@ -5,6 +5,7 @@
 // A rank that waits for one that works is alive, however long; one that is stopped is named; one
 // whose process is gone, that gives no sign of life for `lost_s`, or that makes no progress for
 // `stall_s` (comm/stall.h), has failed, and so has the job whose ranks wait for each other.
+// Where the store itself does not answer, each rank ends by itself (comm/store_silence.h).
 // Thread-safe.
 #pragma once
 
@@ -25,6 +26,7 @@
 #include "comm/position.h"
 #include "comm/stall.h"
 #include "comm/store.h"
+#include "comm/store_silence.h"
 
 namespace braid::inline comm {
 
@@ -67,6 +69,9 @@ class Watchdog {
   void judge_watched(const std::string& beat);
   std::string watched_position() const;
   void judge_gone(double now);
+  // The rank that serves the store, which this one asks; none: it does so itself.
+  int64_t server() const { return membership_.store_exists ? kLaunchersStore : 0; }
+  [[noreturn]] void end_without_store(const std::string& cause);
   void declare_lost(const std::string& cause, bool lives = true);
   void declare(const RankFailure& failure);
   [[noreturn]] void end_now(const RankFailure& failure);  // REQUIRES: ending_ is held
@@ -93,6 +98,7 @@ class Watchdog {
   std::mutex ending_;  // of the thread that ends the process: it has said why
   std::mutex mutex_;
   std::condition_variable wake_;
+  std::unique_ptr<StoreSilence> silence_;  // null: this rank serves the store
   std::thread thread_;
 };
 

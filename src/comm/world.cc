@@ -119,6 +119,15 @@ std::optional<Status> parse_no_start(const std::string& text) {
   return Status(static_cast<Code>(code), failure_text(*failure));
 }
 
+// `cause`, which the others hear where they wait for all.
+Status tell_no_start(Store& store, const Membership& membership, const Status& cause) {
+  const RankFailure own{membership.global_rank, cause.message(), kBeforeMeeting};
+  (void)store.set_once(cat(kCame, kAll), no_start_text(cause.code(), own));
+  (void)store.set(cat(kEndedKey, membership.global_rank), "1");
+  if (membership.serves_store()) await_endings(store, membership, 0, kLateStart_s);
+  return cause;
+}
+
 int64_t most_open_files(const Membership& membership, int64_t in_mesh) {
   const int64_t ranks = membership.world_size;
   return kFilesOfARank + kFilesOfAPeer * in_mesh + kFilesOfAWire * (ranks - in_mesh) +
@@ -153,13 +162,17 @@ Result<std::unique_ptr<World>> World::join(const Membership& membership,
   if (membership.world_size == 1) return world;
   const int64_t in_mesh = std::min(membership.world_size, most_in_mesh(options));
   const int64_t wired = membership.world_size - in_mesh;
-  BRAID_TRY(check_open_files(most_open_files(membership, in_mesh))
-                .at(cat("a job of ", membership.world_size, " ranks")));
+  if (const Status files = check_open_files(most_open_files(membership, in_mesh))
+                               .at(cat("a job of ", membership.world_size, " ranks"));
+      !files.ok())
+    return fail_before_join(membership, files);
   BRAID_ASSIGN(world->store_, Store::open(membership, options.join_s, options.notice_s));
   BRAID_ASSIGN(world->watchdog_,
                Watchdog::start(*world->store_, membership, world->board_, options.watchdog));
   if (wired > 0) {
-    BRAID_ASSIGN(world->wires_, Wires::open(*world->store_, membership));
+    auto wires = Wires::open(*world->store_, membership);
+    if (!wires.ok()) return tell_no_start(*world->store_, membership, wires.status());
+    world->wires_ = *std::move(wires);
   }
   BRAID_TRY(world->meet());
   if (wired > 0) world->wires_->meet(world->watchdog_->store());
@@ -184,11 +197,7 @@ Status World::fail_before_join(const Membership& membership, const Status& cause
   if (membership.world_size == 1 || membership.started_by == kOwnLauncher) return cause;
   const auto store = Store::open(membership, kLateStart_s, kLateStart_s);
   if (!store.ok()) return cause;
-  const RankFailure own{membership.global_rank, cause.message(), kBeforeMeeting};
-  (void)(*store)->set_once(cat(kCame, kAll), no_start_text(cause.code(), own));
-  (void)(*store)->set(cat(kEndedKey, membership.global_rank), "1");
-  if (membership.serves_store()) await_endings(**store, membership, 0, kLateStart_s);
-  return cause;
+  return tell_no_start(**store, membership, cause);
 }
 
 Result<std::string> World::job() {

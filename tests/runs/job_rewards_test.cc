@@ -181,26 +181,24 @@ TEST_F(JobRewards, RewardModelsScoreInLayoutsOfTheirOwnAsInOneProcess) {
 }
 
 // Groups of three over ranks that generate four samples each: what is dropped, the metrics of each
-// reward and what samples.jsonl shows are those of one process, whether one rank is asked or all.
+// reward and what samples.jsonl shows are those of one process.
 TEST_F(JobRewards, RanksAskAboutTheGroupsThatTheyGenerated) {
   ASSERT_TRUE(make_folder(path("")).ok());
   const std::string python = reward_file(path("drops.py"), "len(solution_str) % 4 == 0");
-  const auto options = [&](const std::string& batch) {
-    return std::vector<std::string>{"train.total_steps=2",
-                                    "rollout.prompts_per_step=5",
-                                    "rollout.samples_per_prompt=3",
-                                    "train.minibatches=1",
-                                    "log.samples_every=1",
-                                    "reward_total.clip=1.5",
-                                    cat("reward=[", python, batch, ", on_error: drop}, ",
-                                        "{type: rule, rule: digit_share, weight: 0.5}]")};
-  };
+  const std::vector<std::string> options = {"train.total_steps=2",
+                                            "rollout.prompts_per_step=5",
+                                            "rollout.samples_per_prompt=3",
+                                            "train.minibatches=1",
+                                            "log.samples_every=1",
+                                            "reward_total.clip=1.5",
+                                            cat("reward=[", python, ", on_error: drop}, ",
+                                                "{type: rule, rule: digit_share, weight: 0.5}]")};
   std::vector<LayoutCase> layouts = {
       {"asked-dp4", "grpo", "1x4", everywhere("grpo", "dp: 4", "dp: 4")},
       {"asked-tp2", "grpo", "1x4", everywhere("grpo", "dp: 2, tp: 2", "dp: 4"), true}};
   for (const LayoutCase& layout : layouts) {
     if (layout.full && !full_tier()) continue;
-    expect_same_run_under(layout, "asked", options(""));
+    expect_same_run_under(layout, "asked", options);
     if (HasFailure()) return;
     const auto one = read_rows(path("one-asked/samples.jsonl"));
     EXPECT_EQ(one.size(), 6U);
@@ -209,6 +207,33 @@ TEST_F(JobRewards, RanksAskAboutTheGroupsThatTheyGenerated) {
   double dropped = 0;
   for (const Json& row : metrics("one-asked")) dropped += row["reward/error"].get<double>();
   EXPECT_GT(dropped, 0);
+}
+
+// A function that compares samples is asked about a whole step by one rank, or about the groups
+// that each has: either way it gives what it gives one process.
+TEST_F(JobRewards, AFunctionComparesTheSamplesOfAStepOrOfAGroup) {
+  ASSERT_TRUE(make_folder(path("")).ok());
+  const std::string file = path("compares.py");
+  ASSERT_TRUE(write_file_atomic(file,
+                                "def compute_scores(data_sources, solution_strs, ground_truths, "
+                                "extra_infos):\n"
+                                "    longest = max(len(text) for text in solution_strs)\n"
+                                "    return [(len(text) + 1) / (longest + 1) / len(solution_strs) "
+                                "for text in solution_strs]\n")
+                  .ok());
+  std::map<std::string, double> mean;
+  for (const std::string batch : {"step", "group"}) {
+    const std::string name = cat("compared-", batch);
+    expect_same_run_under(
+        {name, "grpo", "1x4", everywhere("grpo", "dp: 4", "dp: 4")}, name,
+        {"train.total_steps=1", "rollout.prompts_per_step=5", "rollout.samples_per_prompt=4",
+         "train.minibatches=1",
+         cat("reward=[{type: python, path: ", file,
+             ", function: compute_scores, signature: verl_batch, batch: ", batch, "}]")});
+    if (HasFailure()) return;
+    mean[batch] = metrics(cat("one-", name)).front()["reward/raw_mean"].get<double>();
+  }
+  EXPECT_GT(mean["group"], 2 * mean["step"]);  // of five groups
 }
 
 // What fails on one rank alone all know of: its samples are dropped, or the job ends.
