@@ -56,8 +56,7 @@ void StoreSilence::run() {
 }
 
 void StoreSilence::judge(double silent_s) {
-  const ProcessState state =
-      process_.empty() ? ProcessState::kElsewhere : process_state(process_);
+  const ProcessState state = process_.empty() ? ProcessState::kElsewhere : process_state(process_);
   const bool stopped = state == ProcessState::kStopped;
   const std::string how = stopped ? " (it is stopped: SIGSTOP)" : "";
   if (silent_s > (stopped ? options_.stopped_s : options_.lost_s))

@@ -13,9 +13,9 @@
 namespace braid::inline comm {
 
 struct SilenceOptions {
-  double interval_s = 1, quiet_s = 5;    // between two looks; then named in the log
-  double lost_s = 25, stopped_s = 300;   // then given up, as a rank (comm/watchdog.h)
-  std::string server = "the launcher";   // who serves it
+  double interval_s = 1, quiet_s = 5;   // between two looks; then named in the log
+  double lost_s = 25, stopped_s = 300;  // then given up, as a rank (comm/watchdog.h)
+  std::string server = "the launcher";  // who serves it
 };
 
 class StoreSilence {

@@ -48,6 +48,11 @@ class BegunSamples {
   at::Tensor take_values(int32_t micro_batch, const at::Tensor& values);
   // It has passed all layers that this rank has.
   void end_batch(int32_t micro_batch);
+  // Memory ran out in the part, which is tried again: what was kept in it goes.
+  void give_up() {
+    batches_.clear();
+    if (part_.part == PrefixPart::kBeginnings) begun_.erase(part_.call);
+  }
   // The part has ended on all its micro-batches: of the rest nothing is kept.
   void end();
   // Memory has run out: micro-batches that are open go.

@@ -80,13 +80,22 @@ Result<bool> Inference::reserve(const InferWork& work) {
                       work.agrees);
 }
 
+// The copies that are kept of a beginning may find no memory, as a pass may.
+void Inference::note_passed(int32_t micro_batch, ModelPass& pass) {
+  if (++passed_[micro_batch] < work_.model->ranges().size()) return;
+  try {
+    begun_.end_batch(micro_batch);
+  } catch (const std::exception& error) {
+    if (!is_out_of_memory(error)) throw;
+    pass.give_up(*this, what_ran_out(error));
+  }
+}
+
 Status Inference::execute(const Op& op, ModelPass& pass, InferredRows* out) {
   if (op.kind != OpKind::kAgree) {
     BRAID_TRY(
         pass.run(op, work_.ops.bodies[op.body], *this).at(cat("micro-batch ", op.micro_batch)));
-    const bool passed = op.kind == OpKind::kForward && !pass.gave_up();
-    if (passed && ++passed_[op.micro_batch] == work_.model->ranges().size())
-      begun_.end_batch(op.micro_batch);
+    if (op.kind == OpKind::kForward && !pass.gave_up()) note_passed(op.micro_batch, pass);
     return ok_status();
   }
   BRAID_ASSIGN(out->ran_out,
@@ -123,6 +132,7 @@ Result<InferredRows> Inference::run(InferWork work, const SampleStore& store) {
   if (out.why.empty()) check.settle("an infer call");
   if (out.ran_out || !out.why.empty()) {
     out.ran_out = true;
+    begun_.give_up();
     abandon();
     return out;
   }

@@ -92,6 +92,8 @@ class Inference : private PassEnds {
   }
   void drop() override;
   Rows rows_of_batch(int32_t micro_batch) const;
+  // The micro-batch has passed a range of layers.
+  void note_passed(int32_t micro_batch, ModelPass& pass);
   const ResponseRows& rows_in(int32_t micro_batch) const {
     return begun_.has(micro_batch) ? begun_.at(micro_batch) : packed_.at(micro_batch);
   }

@@ -70,7 +70,9 @@ Status ModelPass::execute_measured(const Op& op, const OpBody& body, PassEnds& e
   const PeakMeter meter(model_.options().device);
   BRAID_TRY(execute(op, body, ends));
   held_.note(op, meter.kept_bytes());
-  if (op.kind == OpKind::kForward || op.kind == OpKind::kBackward)
+  // What is over caches takes another amount for its tokens.
+  const bool computes = op.kind == OpKind::kForward || op.kind == OpKind::kBackward;
+  if (computes && !ends.cached(op.micro_batch))
     needs_->note(op, tokens_(op.micro_batch), meter.most_bytes(), meter.kept_bytes());
   return ok_status();
 }

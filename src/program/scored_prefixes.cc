@@ -75,9 +75,12 @@ Partition partition_beginnings(const std::vector<PartitionSample>& samples,
                                std::vector<HandOver> handed, SamplePart part) {
   options.share_prompts = false;
   handed.back().early = handed.back().late;
-  Partition out = partition_scored(samples_of_part(samples, prefixes, PrefixPart::kBeginnings),
-                                   strategy, options, free, handed, part);
-  // A prompt of one token to which none has come is scored whole at the end.
+  std::vector<PartitionSample> begun = samples_of_part(samples, prefixes, PrefixPart::kBeginnings);
+  // A prompt of one token to which none has come is scored whole at the end: it weighs nothing
+  // here, since its response is not known yet, and who has it must be the same later.
+  for (const int32_t row : handed.back().late)
+    if (prefixes[row] == 0) begun[row].prompt = begun[row].response = 0;
+  Partition out = partition_scored(begun, strategy, options, free, handed, part);
   for (std::vector<SampleRows>& of_rank : out.minibatches.front().micro_batches)
     for (SampleRows& rows : of_rank)
       std::erase_if(rows, [&](int32_t row) { return prefixes[row] == 0; });
@@ -102,8 +105,10 @@ Partition partition_rest(const std::vector<SampleRows>& begun,
                          const std::vector<int64_t>& prefixes, const Strategy& strategy,
                          PartitionOptions options) {
   options.share_prompts = false;
-  return partition_shares(begun, samples_of_part(samples, prefixes, PrefixPart::kRest), strategy,
-                          options);
+  Partition out = partition_shares(begun, samples, strategy, options);
+  const auto rest = samples_of_part(samples, prefixes, PrefixPart::kRest);
+  for (int rank = 0; rank < strategy.dp; ++rank) set_lengths(rest, rank, false, &out);
+  return out;
 }
 
 std::vector<SampleRows> rows_read(const Partition& partition) {

@@ -58,7 +58,8 @@ Partition partition_beginnings(const std::vector<PartitionSample>& samples,
                                std::vector<HandOver> handed, SamplePart part);
 // `plain` with these behind it.
 Partition with_beginnings(Partition plain, const Partition& begun);
-// What the ranks that have these beginnings, [dp rank], score at the end.
+// What the ranks that have these beginnings, [dp rank], score at the end: in micro-batches of as
+// many tokens, beginnings included, as those of whole samples, since caches have all of them.
 Partition partition_rest(const std::vector<SampleRows>& begun,
                          const std::vector<PartitionSample>& samples,
                          const std::vector<int64_t>& prefixes, const Strategy& strategy,

@@ -115,6 +115,43 @@ TEST_F(ScoredPrefixesTest, TheRankWithABeginningHasTheRest) {
   EXPECT_EQ(rest.minibatches.front().tokens[0], Tokens{16 - 6});
 }
 
+// Also of a sample of which nothing is there, whose response is not known at the hand-over; and
+// micro-batches of the rest are no larger than those of whole samples.
+TEST_F(ScoredPrefixesTest, WhoHasABeginningDoesNotDependOnWhatComes) {
+  problem_ = make_test_problem({.devices = 3});
+  plan_ = uniform_plan(problem_, 3, 1, 1);
+  plan_.fusion.migrate_below_samples = 4, plan_.fusion.scored_prefixes = true;
+  for (CallPlan& entry : plan_.calls)
+    if (entry.call != "generate") entry.strategy.micro_tokens = 60;
+  const Program program = compiled();
+  const CallId scorer = program.scoring.scorers.front();
+  StepParts step;
+  HandOver& handed = step.handed.emplace_back();
+  handed.goes_on = {false, false, true};
+  handed.late = {0, 1, 2, 3, 4}, handed.produced = {12, 0, 3, 5, 9};
+  handed.left = {{}, {}, {0, 1, 2, 3, 4}};
+  const auto part = [&](SamplePart which, const std::vector<int64_t>& responses) {
+    std::vector<PartitionSample> samples;
+    for (const int64_t response : responses) {
+      const auto row = std::ssize(samples);
+      samples.push_back({SampleId{row}, GroupId{row}, row == 1 ? 1 : 7, response});
+    }
+    return partition_part(program, {scorer, samples, program.calls[scorer.value].strategy, {}},
+                          which, step);
+  };
+  const Partition begun = part(SamplePart::kEarly, {0, 0, 0, 0, 0});
+  const Partition rest = part(SamplePart::kLate, {50, 900, 40, 45, 48});
+  EXPECT_EQ(begun.begun, rest.owned);
+  SampleRows all;
+  for (const SampleRows& rows : rest.owned) all.insert(all.end(), rows.begin(), rows.end());
+  std::sort(all.begin(), all.end());
+  EXPECT_EQ(all, (SampleRows{0, 1, 2, 3, 4}));
+  for (const auto& of_rank : begun.minibatches.front().micro_batches)
+    for (const SampleRows& rows : of_rank) EXPECT_FALSE(contains(rows, 1));
+  for (const auto& of_rank : rest.minibatches.front().micro_batches)
+    for (const SampleRows& rows : of_rank) EXPECT_EQ(rows.size(), 1u);
+}
+
 TEST_F(ScoredPrefixesTest, TheListSaysWhatBringsThem) {
   Program program = compiled();
   int brought = 0;

@@ -10,7 +10,6 @@
 #include "program/layout.h"
 #include "program/partition_options.h"
 #include "program/placement.h"
-#include "program/scored_prefixes.h"
 #include "samples/call_groups.h"
 
 namespace braid::inline samples {
@@ -124,7 +123,7 @@ const Partition& CallRows::partition(CallId call, int64_t step, SamplePart part)
       parts.push_back(partition(call, step, each));
     return partitions_.emplace(std::pair(call.value, part), joined(parts)).first->second;
   }
-  const auto lowered = micro_tokens_.find(call.value);
+  const auto lowered = micro_tokens_.find({call.value, prefix_part(program_, call, part)});
   const int64_t tokens = lowered == micro_tokens_.end() ? 0 : lowered->second;
   return partitions_.emplace(std::pair(call.value, part), partition_anew(call, step, tokens, part))
       .first->second;
@@ -181,17 +180,27 @@ Partition CallRows::partition_whole(CallId call, int64_t step) const {
   return partition_anew(call, step, 0, SamplePart::kAll);
 }
 
+std::map<int32_t, int64_t> CallRows::lowered() const {
+  std::map<int32_t, int64_t> out;
+  for (const auto& [of_part, tokens] : micro_tokens_) {
+    const auto [known, fresh] = out.emplace(of_part.first, tokens);
+    if (!fresh) known->second = std::min(known->second, tokens);
+  }
+  return out;
+}
+
 std::optional<int64_t> CallRows::cut_smaller(CallId call, int64_t step, size_t minibatch,
                                              SamplePart part) {
   const MiniBatch& before = partition(call, step, part).minibatches[minibatch];
   int64_t most = most_tokens(before);
-  const auto lowered = micro_tokens_.find(call.value);
+  const std::pair of_part(call.value, prefix_part(program_, call, part));
+  const auto lowered = micro_tokens_.find(of_part);
   if (lowered != micro_tokens_.end()) most = std::min(most, lowered->second);
   for (int64_t tokens = most / 2; tokens > 0; tokens /= 2) {
     Partition smaller = partition_anew(call, step, tokens, part);
     if (smaller.minibatches[minibatch].micro_batches == before.micro_batches) continue;
     partitions_[{call.value, part}] = std::move(smaller);
-    micro_tokens_[call.value] = tokens;
+    micro_tokens_[of_part] = tokens;
     return tokens;
   }
   return std::nullopt;

@@ -16,6 +16,7 @@
 #include "program/expand.h"
 #include "program/program.h"
 #include "program/rows_by_rank.h"
+#include "program/scored_prefixes.h"
 #include "samples/sample_store.h"
 
 namespace braid::inline samples {
@@ -65,8 +66,8 @@ class CallRows : public RowsByRank {
                                      SamplePart part = SamplePart::kAll);
   // From here on the call runs its passes in its own order, where they were fused with another's.
   void run_alone(CallId call) { alone_calls_.insert(call.value); }
-  // What cut_smaller() has lowered it to, by call.
-  const std::map<int32_t, int64_t>& lowered() const { return micro_tokens_; }
+  // What cut_smaller() has lowered it to, by call: the least of its parts.
+  std::map<int32_t, int64_t> lowered() const;
   // Rows that each rank works on, [rank]: rows_by_rank() of the samples here.
   std::vector<SampleRows> by_rank(CallId call, int64_t step, SamplePart part = SamplePart::kAll);
   // The same by data-parallel rank: those that share one's samples work on its rows. REQUIRES: the
@@ -147,7 +148,8 @@ class CallRows : public RowsByRank {
   std::vector<int64_t> predicted_;  // by row; empty: nothing is
   std::map<std::pair<int32_t, SamplePart>, Partition> partitions_;
   std::map<CallId, std::vector<ComputedRows>> computed_;
-  std::map<int32_t, int64_t> micro_tokens_;  // of calls that were cut smaller
+  // Of calls that were cut smaller, in parts that have beginnings or rests apart.
+  std::map<std::pair<int32_t, PrefixPart>, int64_t> micro_tokens_;
   std::set<int32_t> alone_calls_;
 };
 

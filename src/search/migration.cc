@@ -233,7 +233,8 @@ std::string table(const MigrationProposal& proposal) {
 
 std::string settings_text(const Fusion& fusion) {
   return cat("migrate_to_samples: ", fusion.migrate_to_samples,
-             ", migrate_cache: ", fusion.migrate_cache ? "true" : "false");
+             ", migrate_cache: ", fusion.migrate_cache ? "true" : "false",
+             fusion.scored_prefixes ? ", scored_prefixes: true" : "");
 }
 
 std::string cause(const Status& status) {
@@ -326,6 +327,7 @@ OrderedJson migration_json(const Result<MigrationProposal>& proposal) {
           {"migrate_below_samples", p.chosen.below},
           {"migrate_to_samples", p.tried.migrate_to_samples},
           {"migrate_cache", p.tried.migrate_cache},
+          {"scored_prefixes", p.tried.scored_prefixes},
           {"step_s", p.chosen.step_s},
           {"why_not", p.why_not},
           {"curve", points}};

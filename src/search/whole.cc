@@ -153,9 +153,16 @@ class WholeSearch {
     out_.tried += std::ssize(chosen->curve);
     if (chosen->chosen.below > 0) BRAID_TRY(keep_faster(std::move(chosen->plan), at).status());
     if (at->plan.fusion.migrate_below_samples == 0) return ok_status();
+    // The more is scored ahead, the fewer samples are best left.
     ExecutionPlan begun = at->plan;
     begun.fusion.scored_prefixes = true;
-    return step_with_part(std::move(begun), at).status();
+    for (const int64_t part : {1, 2, 4, 8}) {
+      ExecutionPlan smaller = begun;
+      smaller.fusion.migrate_below_samples /= part;
+      if (smaller.fusion.migrate_below_samples > 0)
+        BRAID_TRY(step_with_part(std::move(smaller), at).status());
+    }
+    return ok_status();
   }
 
   // A plan that was found with a hand-over and may be better with another one, or fused too.

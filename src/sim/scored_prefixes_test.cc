@@ -6,6 +6,7 @@
 #include <numeric>
 #include <set>
 
+#include "batching/cache_pages.h"
 #include "plan/test_problem.h"
 #include "sim/step_prices.h"
 
@@ -123,7 +124,7 @@ TEST_F(TailTest, OpsOfTheRestTakeWhatIsLeft) {
   EXPECT_GT(seconds, 0);
 }
 
-// Keys and values of the beginnings, by token, are held from one part of a call to the other.
+// Keys and values of the beginnings, in whole pages, are held from one part of a call to the other.
 TEST_F(TailTest, HoldsTheCachesOfBeginnings) {
   const SampleLengths lengths = draw_lengths(problem_.workload, 0);
   StepPrices prices(program_, problem_, committed_calibration(), {}, lengths);
@@ -132,7 +133,8 @@ TEST_F(TailTest, HoldsTheCachesOfBeginnings) {
   const HandOver& handed = prices.hand_overs().back().handed;
   double tokens = 0, bytes = 0;
   for (size_t i = 0; i < handed.late.size(); ++i)
-    tokens += static_cast<double>(lengths.prompt[handed.late[i]] + handed.produced[i] - 1);
+    tokens += static_cast<double>(
+        kPageTokens * pages_for(lengths.prompt[handed.late[i]] + handed.produced[i] - 1));
   for (int dp_rank = 0; dp_rank < 16; ++dp_rank) bytes += prices.begun_bytes(scorer, dp_rank);
   EXPECT_DOUBLE_EQ(bytes, tokens * prices.cost(scorer).cache_bytes_per_token());
   SimOptions options;

@@ -1,6 +1,7 @@
 // The memory of StepPrices: copies, state, and what a generation's cache finds.
 #include <algorithm>
 #include <cmath>
+#include <numeric>
 
 #include "base/units.h"
 #include "batching/cache_pages.h"
@@ -203,29 +204,36 @@ int64_t StepPrices::cache_budget(CallId id, int dp_rank,
   return std::max(longest, static_cast<int64_t>(std::max(tokens, 0.0)));
 }
 
-// By token, as they are kept.
+// Copies are of whole pages.
 double StepPrices::begun_bytes(CallId id, int dp_rank) const {
   const auto known = prefixes_.find(id);
   const Partition& part = partition(id, begun_part(program_));
   double tokens = 0;
   if (known != prefixes_.end() && !part.begun.empty())
-    for (const int32_t row : part.begun[dp_rank]) tokens += static_cast<double>(known->second[row]);
+    for (const int32_t row : part.begun[dp_rank])
+      tokens += static_cast<double>(pages_for(known->second[row]) * kPageTokens);
   return tokens * cost(id).cache_bytes_per_token();
 }
 
-// In pages: of the micro-batch with the most.
+// In pages: of the micro-batch with the most, or of as many as are on their way where a rank has
+// several runs of layers, which each passes in turn.
 double StepPrices::cached_bytes(CallId id, int dp_rank, SamplePart part) const {
   const auto known = prefixes_.find(id);
   if (known == prefixes_.end() || prefix_part(id, part) == PrefixPart::kNone) return 0;
   const std::vector<PartitionSample> whole = samples(id);
   const bool rest = prefix_part(id, part) == PrefixPart::kRest;
+  const Strategy& strategy = program_.calls[id.value].strategy;
+  const size_t open = strategy.interleave > 1 ? strategy.pp : 1;
+  std::vector<int64_t> pages;
   int64_t most = 0;
   for (const SampleRows& rows : partition(id, part).minibatches.front().micro_batches[dp_rank]) {
-    int64_t pages = 0;
+    pages.push_back(0);
     for (const int32_t row : rows)
       if (known->second[row] > 0)
-        pages += pages_for(rest ? whole[row].prompt + whole[row].response : known->second[row]);
-    most = std::max(most, pages);
+        pages.back() +=
+            pages_for(rest ? whole[row].prompt + whole[row].response : known->second[row]);
+    const auto first = pages.end() - static_cast<int64_t>(std::min(open, pages.size()));
+    most = std::max(most, std::accumulate(first, pages.end(), int64_t{0}));
   }
   return static_cast<double>(most * kPageTokens) * cost(id).cache_bytes_per_token();
 }
