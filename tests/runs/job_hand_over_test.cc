@@ -169,7 +169,10 @@ TEST_F(JobHandOver, PredictedLengthsChangeNoBit) {
 
 // Beginnings of what is left are scored by those that are free, and the rest at the end, with
 // caches that move and with tokens alone, once and again.
+// Where each replica of a scorer has a rank that still generates (two replicas of several ranks)
+// nobody is free to score any.
 TEST_F(JobHandOver, ScoredPrefixesChangeNoBit) {
+  double again_tokens = 0;
   for (LayoutCase of : hand_over_cases()) {
     if (of.full && !full_tier()) continue;
     SCOPED_TRACE(of.name);
@@ -177,19 +180,20 @@ TEST_F(JobHandOver, ScoredPrefixesChangeNoBit) {
     of.more = {"rollout.max_response_length=48", "data.train=task:sort_digits:8"};
     const std::string whole = run(of, {});
     if (HasFatalFailure()) return;
-    const auto begun = [&](const Below& below, const std::string& how) {
+    const auto begun = [&](const Below& below, const std::string& how, double* tokens) {
       const std::string handed = run(of, below, {}, ", scored_prefixes: true" + how);
       if (HasFatalFailure()) return;
       expect_same_run(whole, handed);
-      double tokens = 0;
-      for (const Json& row : metrics(handed)) tokens += row.value("rollout/begun_tokens", 0.0);
-      EXPECT_GT(tokens, 0);
-      EXPECT_GT(migrated(handed), 0);
+      for (const Json& row : metrics(handed)) *tokens += row.value("rollout/begun_tokens", 0.0);
+      EXPECT_TRUE(*tokens == 0 || migrated(handed) > 0);
     };
-    begun({5}, "");
+    double tokens = 0;
+    begun({5}, "", &tokens);
+    EXPECT_TRUE(tokens > 0 || of.name == "begun-stages");
     if (HasFatalFailure() || !full_tier()) continue;
-    begun({6, 3}, ", predicted_lengths: true, migrate_cache: false");
+    begun({6, 3}, ", predicted_lengths: true, migrate_cache: false", &again_tokens);
   }
+  EXPECT_TRUE(again_tokens > 0 || !full_tier());
 }
 
 // Handed over again when fewer are left: at each number samples moved, but for two replicas, of
