@@ -31,9 +31,6 @@ std::optional<Partition> part_with_prefixes(const Program& program, const Partit
   const std::vector<int64_t> prefixes =
       prefixes_scored(program, call.call, call.samples, step.handed);
   if (prefixes.empty()) return std::nullopt;
-  const auto given = step.given.find({call.call, part});
-  if (given != step.given.end() && what == PrefixPart::kRest)
-    return partition_rest(given->second, call.samples, prefixes, call.strategy, call.options);
   const SamplePart begun = begun_part(program);
   Partition beginnings = partition_beginnings(call.samples, prefixes, call.strategy, call.options,
                                               free, step.handed, begun);
@@ -42,6 +39,16 @@ std::optional<Partition> part_with_prefixes(const Program& program, const Partit
   return with_beginnings(
       partition_scored(call.samples, call.strategy, call.options, free, step.handed, part),
       beginnings);
+}
+
+// Of a call that runs in parts, whose ranks keep what they were given.
+Partition part_of_given(const Program& program, const PartitionedCall& call, SamplePart part,
+                        const StepParts& step, const std::vector<SampleRows>& given) {
+  if (prefix_part(program, call.call, part) == PrefixPart::kRest)
+    if (const auto prefixes = prefixes_scored(program, call.call, call.samples, step.handed);
+        !prefixes.empty())
+      return partition_rest(given, call.samples, prefixes, call.strategy, call.options);
+  return partition_shares(given, call.samples, call.strategy, call.options);
 }
 
 // Of a scorer whose generation was handed over: of what is left then, where an update begins early
@@ -121,9 +128,8 @@ Partition partition_part(const Program& program, const PartitionedCall& call, Sa
     return part_of_early(program, whole == nullptr ? anew : *whole, call.call, part,
                          step.permuted_anew);
   }
-  const bool rest = prefix_part(program, call.call, part) == PrefixPart::kRest;
-  if (const auto given = step.given.find({call.call, part}); given != step.given.end() && !rest)
-    return partition_shares(given->second, call.samples, call.strategy, call.options);
+  if (const auto given = step.given.find({call.call, part}); given != step.given.end())
+    return part_of_given(program, call, part, step, given->second);
   if (hand_overs_of(program, call.call) > 0) return part_of_handed(program, call, part, step);
   return partition_rows(call.samples, step.scored[static_cast<size_t>(part) - 1], call.strategy,
                         call.options);

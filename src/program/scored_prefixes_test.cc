@@ -115,6 +115,22 @@ TEST_F(ScoredPrefixesTest, TheRankWithABeginningHasTheRest) {
   EXPECT_EQ(rest.minibatches.front().tokens[0], Tokens{16 - 6});
 }
 
+// Where no rank had a beginning, ranks keep what they were given of whole samples.
+TEST_F(ScoredPrefixesTest, WholeSamplesStayWhereTheyWereGiven) {
+  const Program program = compiled();
+  const CallId scorer = program.scoring.scorers.front();
+  StepParts step;
+  step.handed = handed_over();
+  step.handed.front().goes_on = {true, true};
+  const std::vector<SampleRows> given = {{1}, {0, 2, 3}};
+  step.given[{scorer, SamplePart::kLate}] = given;
+  const auto samples = four_samples();
+  const Partition last =
+      partition_part(program, {scorer, samples, program.calls[scorer.value].strategy, {}},
+                     SamplePart::kLate, step);
+  EXPECT_EQ(last.owned, given);
+}
+
 // Also of a sample of which nothing is there, whose response is not known at the hand-over; and
 // micro-batches of the rest are no larger than those of whole samples.
 TEST_F(ScoredPrefixesTest, WhoHasABeginningDoesNotDependOnWhatComes) {
