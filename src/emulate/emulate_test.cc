@@ -86,11 +86,14 @@ RANK_TEST(Emulate, AFetchIsTold, 2) {
   }
 }
 
-// A generation that ends when it has enough, and leaves the others to the next step.
-RANK_TEST(Emulate, SamplesAreLeftToTheNextStep, 2) {
+PlanningProblem with_a_tail() {
   PlanningProblem problem = rl_problem("grpo", 2);
   problem.workload.response = {LengthDistribution::Kind::kLognormal, 128, 1, 1024, {}};
-  const ExecutionPlan plan = uniform_plan(problem, 2, 1, 1);
+  return problem;
+}
+
+// A step that leaves samples to the next one than one that waits for all.
+void expect_shorter_where_left(World& world, PlanningProblem problem, const ExecutionPlan& plan) {
   const Emulation waits = emulated(world, plan, problem, {.time_scale = kFast});
   problem.graph = *carried_over(problem.graph, 1);
   problem.workload.prompts_in_flight = 48;
@@ -99,20 +102,20 @@ RANK_TEST(Emulate, SamplesAreLeftToTheNextStep, 2) {
   EXPECT_LT(carries.emulated.step_s, waits.emulated.step_s);
 }
 
+// A generation that ends when it has enough, and leaves the others to the next step.
+RANK_TEST(Emulate, SamplesAreLeftToTheNextStep, 2) {
+  const PlanningProblem problem = with_a_tail();
+  expect_shorter_where_left(world, problem, uniform_plan(problem, 2, 1, 1));
+}
+
 // The same on a rank of its own, beside training.
 RANK_TEST(Emulate, SamplesAreLeftWhereTheyAreDrawnAhead, 2) {
-  PlanningProblem problem = rl_problem("grpo", 2);
-  problem.workload.response = {LengthDistribution::Kind::kLognormal, 128, 1, 1024, {}};
+  const PlanningProblem problem = with_a_tail();
   ExecutionPlan plan = uniform_plan(problem, 1, 1, 1);
   plan.staleness = 1;
   for (CallPlan& call : plan.calls)
     call.mesh.devices = {DeviceId{call.call == "update_actor" ? 0 : 1}};
-  const Emulation waits = emulated(world, plan, problem, {.time_scale = kFast});
-  problem.graph = *carried_over(problem.graph, 1);
-  problem.workload.prompts_in_flight = 48;
-  const Emulation carries = emulated(world, plan, problem, {.time_scale = kFast});
-  expect_alike(world, carries);
-  EXPECT_LT(carries.emulated.step_s, waits.emulated.step_s);
+  expect_shorter_where_left(world, problem, plan);
 }
 
 // Further prompts are drawn, and before the first draw slices become a copy that one device has.

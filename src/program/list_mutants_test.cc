@@ -38,6 +38,14 @@ void layout(ExecutionPlan* plan, const std::string& call, std::vector<int> devic
   if (pp > 1) entry.strategy.micro_batches = 4;
 }
 
+// Two of four ranks generate for later steps, and score; the others train.
+void work_ahead(ExecutionPlan* plan) {
+  layout(plan, "generate", {2, 3}, 2, 1, 1);
+  layout(plan, "ref_logprob", {2, 3}, 1, 2, 1);
+  for (const char* call : {"old_logprob", "update_actor"}) layout(plan, call, {0, 1}, 1, 1, 2);
+  plan->staleness = 1;
+}
+
 std::vector<MutantCase> mutant_cases() {
   return {
       {"two ranks, pipelines and shards", 2,
@@ -115,23 +123,9 @@ std::vector<MutantCase> mutant_cases() {
          plan->fusion.migrate_below_samples = 8;
          plan->fusion.migrate_again_below = {4, 2};
        }},
-      {"four ranks, a generation that works ahead", 4,
-       [](ExecutionPlan* plan) {
-         layout(plan, "generate", {2, 3}, 2, 1, 1);
-         layout(plan, "ref_logprob", {2, 3}, 1, 2, 1);
-         for (const char* call : {"old_logprob", "update_actor"})
-           layout(plan, call, {0, 1}, 1, 1, 2);
-         plan->staleness = 1;
-       },
+      {"four ranks, a generation that works ahead", 4, work_ahead,
        [](TestProblem* sizes) { sizes->algorithm = "grpo", sizes->samples = 4; }},
-      {"four ranks, a generation that works ahead and leaves samples to the next", 4,
-       [](ExecutionPlan* plan) {
-         layout(plan, "generate", {2, 3}, 2, 1, 1);
-         layout(plan, "ref_logprob", {2, 3}, 1, 2, 1);
-         for (const char* call : {"old_logprob", "update_actor"})
-           layout(plan, call, {0, 1}, 1, 1, 2);
-         plan->staleness = 1;
-       },
+      {"four ranks, a generation that works ahead and leaves samples to the next", 4, work_ahead,
        [](TestProblem* sizes) { sizes->algorithm = "grpo", sizes->samples = 4; }, 1},
       {"two ranks, a generation that leaves samples to the next step", 2,
        [](ExecutionPlan* plan) {

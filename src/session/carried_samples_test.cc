@@ -368,38 +368,9 @@ TEST(CarriedSamples, AreShownWithWhatDrewThem) {
   }
 }
 
-// As each of two replicas that draw ahead does, beside a rank that trains.
-RANK_TEST(CarriedSamplesOfRanks, StayWithTheirReplicaWhereTheyAreDrawnAhead, 3) {
-  const std::string plan =
-      "graph: grpo\ndevices: 1x3\nstaleness: 1\ncalls:\n  generate: {mesh: \"1,2\", dp: 2}\n"
-      "  old_logprob: {mesh: \"0\", dp: 1, micro_tokens: 40}\n"
-      "  ref_logprob: {mesh: \"1\", dp: 1, micro_tokens: 40}\n"
-      "  update_actor: {mesh: \"0\", dp: 1, micro_tokens: 40}\n";
-  Config config = carrying_ahead(1);
-  config.plan.staleness = 0;  // the plan says it
-  config.rollout.max_concurrent = 3;
-  config.run.name = cat("ahead-rank-", world.global_rank());
-  auto session = Session::create(config, program_under(config, plan), &world);
-  ASSERT_EQ(session.status().message(), "");
-  if (world.global_rank() != 0) {
-    ASSERT_EQ((*session)->follow().message(), "");
-    return;
-  }
-  const CarryingRun run = run_of(**session);
-  ASSERT_EQ((*session)->dismiss().message(), "");
-  config.plan.staleness = 1;
-  expect_none_lost(config, run, false);
-  EXPECT_GT(expect_tokens_of_versions(config, run), 0);
-}
-
-// Each of two replicas leaves samples; what trains is on one rank, what scores on the other.
-RANK_TEST(CarriedSamplesOfRanks, StayWithTheirReplica, 2) {
-  const std::string plan =
-      "graph: grpo\ndevices: 1x2\ncalls:\n  generate: {mesh: all, dp: 2}\n"
-      "  old_logprob: {mesh: \"1\", dp: 1, micro_tokens: 40}\n"
-      "  ref_logprob: {mesh: \"1\", dp: 1, micro_tokens: 40}\n"
-      "  update_actor: {mesh: \"0\", dp: 1, micro_tokens: 40}\n";
-  Config config = carrying_run("grpo", 1.5, 2);
+// Under a plan of that staleness, which the configuration does not say.
+void expect_replicas_keep_theirs(World& world, Config config, const std::string& plan,
+                                 int64_t staleness) {
   config.rollout.max_concurrent = 3;
   config.run.name = cat("carried-rank-", world.global_rank());
   auto session = Session::create(config, program_under(config, plan), &world);
@@ -410,8 +381,32 @@ RANK_TEST(CarriedSamplesOfRanks, StayWithTheirReplica, 2) {
   }
   const CarryingRun run = run_of(**session);
   ASSERT_EQ((*session)->dismiss().message(), "");
+  config.plan.staleness = staleness;
   expect_none_lost(config, run, false);
   EXPECT_GT(expect_tokens_of_versions(config, run), 0);
+}
+
+// As each of two replicas that draw ahead does, beside a rank that trains.
+RANK_TEST(CarriedSamplesOfRanks, StayWithTheirReplicaWhereTheyAreDrawnAhead, 3) {
+  const std::string plan =
+      "graph: grpo\ndevices: 1x3\nstaleness: 1\ncalls:\n  generate: {mesh: \"1,2\", dp: 2}\n"
+      "  old_logprob: {mesh: \"0\", dp: 1, micro_tokens: 40}\n"
+      "  ref_logprob: {mesh: \"1\", dp: 1, micro_tokens: 40}\n"
+      "  update_actor: {mesh: \"0\", dp: 1, micro_tokens: 40}\n";
+  Config config = carrying_ahead(1);
+  config.plan.staleness = 0;  // the plan says it
+  expect_replicas_keep_theirs(world, config, plan, 1);
+}
+
+// Each of two replicas leaves samples; what trains is on one rank, what scores on the other.
+RANK_TEST(CarriedSamplesOfRanks, StayWithTheirReplica, 2) {
+  const std::string plan =
+      "graph: grpo\ndevices: 1x2\ncalls:\n  generate: {mesh: all, dp: 2}\n"
+      "  old_logprob: {mesh: \"1\", dp: 1, micro_tokens: 40}\n"
+      "  ref_logprob: {mesh: \"1\", dp: 1, micro_tokens: 40}\n"
+      "  update_actor: {mesh: \"0\", dp: 1, micro_tokens: 40}\n";
+  Config config = carrying_run("grpo", 1.5, 2);
+  expect_replicas_keep_theirs(world, config, plan, 0);
 }
 
 }  // namespace

@@ -31,6 +31,20 @@ class JobStaleness : public JobRun {
     return more;
   }
 
+  // A job that is killed after its second step goes on as `one`, which nobody touched.
+  void expect_killed_goes_on(const std::string& one, const std::string& killed,
+                             std::vector<std::string> options) {
+    same_kernels(one, killed);
+    const auto child = start(command(killed, "grpo", options));
+    ASSERT_TRUE(reaches(killed, 2, *child));
+    for (const pid_t rank : children_of(child->pid())) ::kill(rank, SIGKILL);
+    ending(*child);
+    ASSERT_LT(steps_kept(killed), 4) << "it had ended before it was killed";
+    options.emplace_back("checkpoint.resume=auto");
+    finish(command(killed, "grpo", options));
+    if (!HasFatalFailure()) expect_same_run(one, killed);
+  }
+
   static double most_stale(const std::string& name) {
     double most = 0;
     for (const Json& row : metrics(name)) most = std::max(most, row["staleness/max"].get<double>());
@@ -95,14 +109,7 @@ TEST_F(JobStaleness, AKilledJobGoesOnWithTheRolloutsThatWaited) {
   EXPECT_EQ(numbers["steps_ahead"]["steps"].size(), 2u);
   EXPECT_EQ(numbers["steps_ahead"]["steps"][0]["counts"]["weights_version"][0], 0);
   EXPECT_EQ(numbers["steps_ahead"]["steps"][1]["counts"]["weights_version"][0], 1);
-  same_kernels(one, killed);
-  const auto child = start(command(killed, "grpo", stale(2)));
-  ASSERT_TRUE(reaches(killed, 2, *child));
-  for (const pid_t rank : children_of(child->pid())) ::kill(rank, SIGKILL);
-  ending(*child);
-  ASSERT_LT(steps_kept(killed), 4) << "it had ended before it was killed";
-  finish(command(killed, "grpo", stale(2, {"checkpoint.resume=auto"})));
-  if (!HasFatalFailure()) expect_same_run(one, killed);
+  expect_killed_goes_on(one, killed, stale(2));
 }
 
 // Two replicas leave samples to the next step, which a checkpoint has with what drew them.
@@ -122,14 +129,7 @@ TEST_F(JobStaleness, AKilledJobGoesOnWithTheSamplesThatItCarries) {
   const Json& carried = numbers["carried_samples"]["progress"];
   EXPECT_GT(carried.size(), 0u);
   EXPECT_EQ(carried.size(), numbers["carried_samples"]["samples"]["samples"].size());
-  same_kernels(one, killed);
-  const auto child = start(command(killed, "grpo", carrying({})));
-  ASSERT_TRUE(reaches(killed, 2, *child));
-  for (const pid_t rank : children_of(child->pid())) ::kill(rank, SIGKILL);
-  ending(*child);
-  ASSERT_LT(steps_kept(killed), 4) << "it had ended before it was killed";
-  finish(command(killed, "grpo", carrying({"checkpoint.resume=auto"})));
-  if (!HasFatalFailure()) expect_same_run(one, killed);
+  expect_killed_goes_on(one, killed, carrying({}));
 }
 
 // A rank of its own draws ahead, and leaves samples to its next generation: a checkpoint has what
@@ -147,14 +147,7 @@ TEST_F(JobStaleness, AKilledJobGoesOnWithTheSamplesThatItCarriesAndThoseThatWait
   const Json numbers = *checkpoint_numbers(path(one + "/checkpoints/step-000002"));
   EXPECT_EQ(numbers["steps_ahead"]["steps"].size(), 1u);
   EXPECT_GT(numbers["carried_samples"]["progress"].size(), 0u);
-  same_kernels(one, killed);
-  const auto child = start(command(killed, "grpo", both({})));
-  ASSERT_TRUE(reaches(killed, 2, *child));
-  for (const pid_t rank : children_of(child->pid())) ::kill(rank, SIGKILL);
-  ending(*child);
-  ASSERT_LT(steps_kept(killed), 4) << "it had ended before it was killed";
-  finish(command(killed, "grpo", both({"checkpoint.resume=auto"})));
-  if (!HasFatalFailure()) expect_same_run(one, killed);
+  expect_killed_goes_on(one, killed, both({}));
 }
 
 // Under costs that were measured another plan is looked for that goes on with what waits: one with
