@@ -16,7 +16,7 @@ namespace braid::reproduce {
 namespace {
 
 using Condition = std::function<bool(const CallPlan&)>;
-constexpr PlanParts kNoParts = {false, false, 0, false, false};
+constexpr PlanParts kNoParts = {false, false, 0, false, false, false};
 constexpr size_t kJudgedAlternatives = 2;
 
 CallKind kind_of(const PlanningProblem& problem, const CallPlan& entry) {

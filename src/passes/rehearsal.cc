@@ -76,6 +76,7 @@ at::Tensor Rehearsal::take(int64_t bytes) {
 Status Rehearsal::run() {
   BRAID_ASSIGN(prompt_tokens_, longest_prompt());
   at_ = "copies of weights for roles that stay as they are";
+  BRAID_TRY(models_.begin_step());
   const at::Tensor copies = take(frozen_copy_bytes(models_.roles(), config_));
   BRAID_TRY(run_list(program_, static_cast<size_t>(rank()), *this, [](const Call&, double) {}));
   return models_.end_moves();

@@ -100,7 +100,8 @@ inline constexpr int64_t kMaxFusionUnits = 10'000;
 inline constexpr int64_t kAutoMigration = -1, kMostHandOvers = 8;
 
 // Fused schedules (program/fused.h), a generation that is handed over (program/hand_over.h), which
-// replica draws which sample, and an update that begins early (program/early_update.h).
+// replica draws which sample, an update that begins early (program/early_update.h), and weights
+// that come over early (program/weight_sync.h).
 struct Fusion {
   bool train_schedules = false;       // fuse the pipelines of two train calls
   int64_t migrate_below_samples = 0;  // hand it over when at most so many are left; 0: off
@@ -120,6 +121,9 @@ struct Fusion {
   // Ranks that are free when a generation is handed over for the last time also score what there is
   // of the samples that are left, keep keys and values, and score the rest at the end.
   bool scored_prefixes = false;
+  // The weights that the next generation has in another layout come over when its update has ended,
+  // beside other updates, which come behind it; false: when the next step begins.
+  bool sync_beside_training = false;
   friend bool operator==(const Fusion&, const Fusion&) = default;
 };
 

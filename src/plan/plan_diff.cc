@@ -95,6 +95,8 @@ std::vector<std::string> diff(const ExecutionPlan& a, const ExecutionPlan& b) {
           std::string(flag_text(b.fusion.predicted_lengths)), &lines);
   changed("fusion: train_beside_scoring", a.fusion.train_beside_scoring,
           b.fusion.train_beside_scoring, &lines);
+  changed("fusion: sync_beside_training", std::string(flag_text(a.fusion.sync_beside_training)),
+          std::string(flag_text(b.fusion.sync_beside_training)), &lines);
   changed("fusion: seed", a.fusion.seed, b.fusion.seed, &lines);
   changed("fusion: units", a.fusion.units, b.fusion.units, &lines);
   changed("staleness", a.staleness, b.staleness, &lines);

@@ -122,6 +122,7 @@ Json plan_json(const ExecutionPlan& plan) {
                  {"scored_prefixes", plan.fusion.scored_prefixes},
                  {"predicted_lengths", plan.fusion.predicted_lengths},
                  {"train_beside_scoring", plan.fusion.train_beside_scoring},
+                 {"sync_beside_training", plan.fusion.sync_beside_training},
                  {"seed", plan.fusion.seed},
                  {"units", plan.fusion.units}};
   if (!plan.fusion.migrate_again_below.empty())
@@ -150,6 +151,8 @@ Result<ExecutionPlan> plan_from_json(const Json& json) {
                json_field_or<bool>(fusion, "predicted_lengths", false));
   BRAID_ASSIGN(plan.fusion.train_beside_scoring,
                json_field_or<int64_t>(fusion, "train_beside_scoring", 0));
+  BRAID_ASSIGN(plan.fusion.sync_beside_training,
+               json_field_or<bool>(fusion, "sync_beside_training", false));
   BRAID_ASSIGN(plan.fusion.seed, json_field_or<int64_t>(fusion, "seed", Fusion().seed));
   BRAID_ASSIGN(plan.fusion.units, json_field_or<int64_t>(fusion, "units", Fusion().units));
   BRAID_ASSIGN(plan.staleness, json_field_or<int64_t>(json, "staleness", 0));

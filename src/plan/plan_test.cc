@@ -226,6 +226,9 @@ std::vector<Broken> broken_plans() {
          strategy_of(p, "generate").dp = 1, strategy_of(p, "generate").tp = 8;
        },
        {"fusion.predicted_lengths", "every generation has dp 1", "set it false"}},
+      {"sync",
+       [](auto& p) { p.fusion.sync_beside_training = true, p.staleness = 1; },
+       {"fusion.sync_beside_training", "staleness", "set it false"}},
       {"beside",
        [](auto& p) { p.fusion.train_beside_scoring = 4; },
        {"fusion.train_beside_scoring", "an epoch has 4 (train.minibatches)", "set it to 0"}},
@@ -287,6 +290,7 @@ ExecutionPlan random_plan(std::mt19937* rng) {
   plan.fusion = {below(2) == 1, below(2) * 7, below(100), below(100)};
   plan.fusion.predicted_lengths = below(2) == 1;
   plan.fusion.train_beside_scoring = below(3);
+  plan.fusion.sync_beside_training = below(2) == 1;
   for (int64_t i = plan.fusion.migrate_below_samples > 0 ? below(3) : 0; i > 0; --i)
     plan.fusion.migrate_again_below.push_back(i);
   for (int i = 0; i < below(5); ++i) {

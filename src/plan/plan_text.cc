@@ -168,10 +168,10 @@ Status read_migration(const YamlNode& node, Fusion* fusion) {
 
 Status read_fusion(const YamlNode& node, Fusion* fusion) {
   BRAID_TRY(require_map(node, "fusion"));
-  BRAID_TRY(require_known_keys(
-      node, "fusion.",
-      {"train_schedules", "migrate_below_samples", "migrate_to_samples", "migrate_cache",
-       "scored_prefixes", "predicted_lengths", "train_beside_scoring", "seed", "units"}));
+  BRAID_TRY(require_known_keys(node, "fusion.",
+                               {"train_schedules", "migrate_below_samples", "migrate_to_samples",
+                                "migrate_cache", "scored_prefixes", "predicted_lengths",
+                                "train_beside_scoring", "sync_beside_training", "seed", "units"}));
   if (const YamlNode* value = node.find("train_schedules")) {
     BRAID_ASSIGN(fusion->train_schedules, read_flag(*value, "fusion.train_schedules"));
   }
@@ -191,6 +191,9 @@ Status read_fusion(const YamlNode& node, Fusion* fusion) {
   }
   if (const YamlNode* value = node.find("train_beside_scoring")) {
     BRAID_ASSIGN(fusion->train_beside_scoring, read_number(*value, "fusion.train_beside_scoring"));
+  }
+  if (const YamlNode* value = node.find("sync_beside_training")) {
+    BRAID_ASSIGN(fusion->sync_beside_training, read_flag(*value, "fusion.sync_beside_training"));
   }
   if (const YamlNode* value = node.find("seed")) {
     BRAID_ASSIGN(fusion->seed, read_number(*value, "fusion.seed"));
@@ -330,6 +333,7 @@ std::string plan_to_yaml(const ExecutionPlan& plan, const Cluster* cluster) {
                plan.fusion.train_beside_scoring > 0
                    ? cat(", train_beside_scoring: ", plan.fusion.train_beside_scoring)
                    : "",
+               plan.fusion.sync_beside_training ? ", sync_beside_training: true" : "",
                ", seed: ", plan.fusion.seed, ", units: ", plan.fusion.units, "}\n");
   if (plan.staleness != 0) out += cat("staleness: ", plan.staleness, "\n");
   return out;

@@ -83,6 +83,8 @@ std::vector<std::string> plan_words(const ExecutionPlan& plan) {
   if (plan.fusion.train_beside_scoring > 0)
     out.push_back(cat("an update begins when the samples of ", plan.fusion.train_beside_scoring,
                       " of its mini-batches are scored, and the rest is beside it"));
+  if (plan.fusion.sync_beside_training)
+    out.push_back("the weights of the next generation come over behind its update");
   if (plan.staleness > 0)
     out.push_back(cat("rollouts may be ", plan.staleness, " steps older than the weights"));
   return out;

@@ -471,6 +471,18 @@ Status check_train_beside_scoring(const ExecutionPlan& plan, const PlanningProbl
   return ok_status();
 }
 
+// Whether the weights come over at all is known when lists are made.
+Status check_sync_beside_training(const ExecutionPlan& plan, const PlanningProblem& problem) {
+  const auto refused = [](const std::string& why) {
+    return invalid_input(cat("fusion.sync_beside_training: ", why, "; set it false"));
+  };
+  if (!generates(problem.graph))
+    return refused(cat("graph ", problem.graph.name, " generates nothing"));
+  if (plan.staleness > 0)
+    return refused("is not available with staleness, where weights come over beside training");
+  return ok_status();
+}
+
 Status check_fusion(const ExecutionPlan& plan, const PlanningProblem& problem) {
   if (plan.fusion.migrate_to_samples < 0)
     return invalid_input("fusion.migrate_to_samples: must not be negative");
@@ -484,6 +496,7 @@ Status check_fusion(const ExecutionPlan& plan, const PlanningProblem& problem) {
         "none is; set that, or remove them");
   if (plan.fusion.predicted_lengths) BRAID_TRY(check_predicted_lengths(plan, problem));
   if (plan.fusion.train_beside_scoring != 0) BRAID_TRY(check_train_beside_scoring(plan, problem));
+  if (plan.fusion.sync_beside_training) BRAID_TRY(check_sync_beside_training(plan, problem));
   if (plan.fusion.train_schedules) return check_train_schedules(plan, problem);
   if (plan.fusion.seed == Fusion().seed && plan.fusion.units == Fusion().units) return ok_status();
   return invalid_input(

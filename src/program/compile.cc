@@ -5,9 +5,12 @@
 #include <map>
 #include <optional>
 #include <set>
+#include <utility>
 
+#include "base/contains.h"
 #include "base/text.h"
 #include "plan/validate.h"
+#include "program/body_groups.h"
 #include "program/compile_to_price.h"
 #include "program/early_update.h"
 #include "program/exchange.h"
@@ -19,6 +22,7 @@
 #include "program/placement.h"
 #include "program/residency.h"
 #include "program/scored_prefixes.h"
+#include "program/weight_sync.h"
 
 namespace braid::inline program {
 namespace {
@@ -52,9 +56,13 @@ class PlanCompiler {
   }
 
   Program compile() {
-    for (size_t i = 0; i < problem_.graph.calls.size(); ++i) {
-      const CallId id{static_cast<int32_t>(i)};
-      if (const std::vector<CallId> together = run_here(id); !together.empty()) run_all(together);
+    const std::vector<CallId> order = order_of_calls(program_, waits_);
+    for (size_t place = 0; place < order.size(); ++place) {
+      const std::vector<CallId> together = run_here(order[place]);
+      // Of calls that this one comes before, too.
+      for (size_t i = place; i < static_cast<size_t>(order[place].value); ++i)
+        share_before(CallId{static_cast<int32_t>(i)}, order[place]);
+      if (!together.empty()) run_all(together);
     }
     // What is made ahead becomes known when the step ends.
     for (const CallId before : shares_.back()) share(before, last_call());
@@ -111,6 +119,13 @@ class PlanCompiler {
         "update (train_beside_scoring); set it false");
   }
 
+  // The copy of the generation is there when a step begins.
+  Status sync_beside_training() {
+    BRAID_ASSIGN(program_.synced_copy, copy_to_sync(program_));
+    live_[program_.synced_copy] = true;
+    return ok_status();
+  }
+
  private:
   const Call& call(CallId id) const { return program_.graph.calls[id.value]; }
   CallId last_call() const { return CallId{static_cast<int32_t>(program_.graph.calls.size()) - 1}; }
@@ -124,8 +139,7 @@ class PlanCompiler {
   }
 
   void run_all(const std::vector<CallId>& together) {
-    for (const CallId id : together)
-      for (const CallId before : shares_[id.value]) share(before, together.back());
+    for (const CallId id : together) share_before(id, together.back());
     if (call(together.front()).kind == CallKind::kTrainStep) score_others();
     for (const CallId id : brought_before(together)) {
       bring_state(id);
@@ -134,6 +148,8 @@ class PlanCompiler {
     run_parts(together);
     for (const CallId id : together)
       if (!ends_with_share(call(id))) exchange_after(id, id);
+    if (program_.synced_copy >= 0 && contains(together, update_of_synced_copy(program_)))
+      fill_copy(together.back(), program_.synced_copy);
     for (const CallId id : put_away_after(together))
       if (!scores_beside(program_, id)) put_away(id);
   }
@@ -337,7 +353,11 @@ class PlanCompiler {
   // changed.
   void bring_weights(CallId id) {
     const int32_t index = placement(id).copy;
-    if (index < 0 || program_.copies[index].home || live_[index]) return;
+    if (index >= 0 && !program_.copies[index].home) fill_copy(id, index);
+  }
+
+  void fill_copy(CallId id, int32_t index) {
+    if (live_[index]) return;
     live_[index] = true;
     const WeightCopy& copy = program_.copies[index];
     if (!changes(program_.graph, copy.role)) return;
@@ -378,7 +398,7 @@ class PlanCompiler {
       const bool reads = place_in_mesh(program_.copies[home].layout, device).has_value();
       const bool fills = place_in_mesh(copy.layout, device).has_value();
       std::vector<InstructionId> after;
-      if (reads) after = weights_ready(id, device);
+      if (reads) after = weights_ready(copy.role, device);
       // Room for weights is there when what ran before has ended.
       if (fills)
         for (const InstructionId end : after_model(device, false)) after.push_back(end);
@@ -392,10 +412,9 @@ class PlanCompiler {
 
   // What a sender of weights waits for: their way back from the host and training earlier in the
   // step.
-  std::vector<InstructionId> weights_ready(CallId id, DeviceId sender) const {
-    const RoleId& role = role_of_copy(id);
+  std::vector<InstructionId> weights_ready(const RoleId& role, DeviceId sender) const {
     std::vector<InstructionId> after = copy_ready_[home_copy(role)][sender.value];
-    for (int32_t i = 0; i < id.value; ++i)
+    for (int32_t i = 0; i < std::ssize(last_); ++i)
       if (changes(call(CallId{i}), role) && last_[i][sender.value] >= 0)
         after.push_back(InstructionId{last_[i][sender.value]});
     return after;
@@ -403,7 +422,7 @@ class PlanCompiler {
 
   void run(const std::vector<CallId>& together, SamplePart part) {
     std::vector<BodyGroups> groups;
-    for (const CallId id : together) groups.push_back(body_groups(id));
+    for (const CallId id : together) groups.push_back(body_groups(id, &program_));
     for (const DeviceId device : compiled(placement(together.front()).mesh.devices)) {
       std::vector<std::vector<Instruction>> bodies;
       for (size_t i = 0; i < together.size(); ++i)
@@ -418,13 +437,6 @@ class PlanCompiler {
         if (changes(call(id), role)) forget_copies(role);
   }
 
-  // The program's groups that the ranks of a call are in, by device; -1: alone.
-  using GroupOfRank = std::map<DeviceId, int32_t>;
-  struct BodyGroups {
-    GroupOfRank agree, copies;  // copies: empty where no sums are needed
-    GroupOfRank tally = {};     // of a generation
-  };
-
   // The call's instructions on a rank, the first with what it waits for.
   std::vector<Instruction> body_on(CallId id, const BodyGroups& groups, DeviceId device,
                                    SamplePart part) {
@@ -438,72 +450,12 @@ class PlanCompiler {
         instruction.detail = where.copy;
     if (body.back().kind == OpKind::kRepeat)
       body.back().detail = last_[fetch_of(program_.graph, id).value][device.value];
-    add_groups(id, groups, device, &body);
+    add_groups(program_, id, groups, device, &body);
     add_waits(id, device, &body.front());
     // What a generation that is handed over has left is generated, what it has finished is scored.
     if (program_.scoring.is_on() && (left ? part != SamplePart::kEarly : handed))
       body.front().after.push_back(InstructionId{handed_[device.value]});
     return body;
-  }
-
-  // All ranks of a training call agree, of a generation those of a replica. An optimizer step's
-  // sums and the way of updated weights are among those that hold the same.
-  BodyGroups body_groups(CallId id) {
-    const CallKind kind = call(id).kind;
-    if (kind != CallKind::kTrainStep && kind != CallKind::kGenerate) return {};
-    const CallFrame frame = call_frame(program_, id);
-    if (kind == CallKind::kGenerate && program_.scoring.generate == id)
-      return {
-          group_indices(frame, GroupKind::kReplica), {}, group_indices(frame, GroupKind::kCall)};
-    if (kind == CallKind::kGenerate) return {group_indices(frame, GroupKind::kReplica), {}};
-    BodyGroups out = {group_indices(frame, GroupKind::kCall), {}};
-    const Strategy& s = frame.where->strategy;
-    if (sums_copies(s))
-      out.copies =
-          group_indices(frame, dense_copies(s) > 1 ? GroupKind::kData : GroupKind::kExpertData);
-    return out;
-  }
-
-  // Every group of a kind once, in the order of its first members.
-  GroupOfRank group_indices(const CallFrame& frame, GroupKind kind) {
-    GroupOfRank out;
-    const std::vector<DeviceId>& devices = frame.where->mesh.devices;
-    for (size_t i = 0; i < devices.size(); ++i) {
-      if (out.count(devices[i]) > 0) continue;
-      RankGroup group{group_of(frame, kind, grid_position(frame.where->strategy, i)).members};
-      const std::vector<DeviceId> members = group.members;
-      const int32_t index = members.size() == 1 ? -1 : group_index(std::move(group));
-      for (const DeviceId member : members) out[member] = index;
-    }
-    return out;
-  }
-
-  // In the program's groups.
-  int32_t group_index(RankGroup group) {
-    const auto found = std::find(program_.groups.begin(), program_.groups.end(), group);
-    const auto index = static_cast<int32_t>(found - program_.groups.begin());
-    if (found == program_.groups.end()) program_.groups.push_back(std::move(group));
-    return index;
-  }
-
-  void add_groups(CallId id, const BodyGroups& groups, DeviceId device,
-                  std::vector<Instruction>* body) const {
-    for (Instruction& each : *body)
-      if (each.kind == OpKind::kAgree) each.detail = groups.agree.at(device);
-    for (Instruction& each : *body)
-      if (each.kind == OpKind::kTally && counts_together(each.part))
-        each.detail = groups.tally.at(device);
-    if (groups.copies.empty()) return;
-    const auto insert_after = [&](OpKind before, OpKind added) {
-      const auto spot = std::find_if(body->begin(), body->end(),
-                                     [&](const Instruction& i) { return i.kind == before; });
-      Instruction more{added, id, ExitCondition::kNone, {}, groups.copies.at(device)};
-      more.part = spot->part;
-      body->insert(spot + 1, std::move(more));
-    };
-    const int zero = placement(id).strategy.zero_stage;
-    insert_after(OpKind::kPasses, OpKind::kReduce);
-    if (zero == 1 || zero == 2) insert_after(OpKind::kUpdate, OpKind::kAllGather);
   }
 
   void add_waits(CallId id, DeviceId device, Instruction* first) {
@@ -572,6 +524,11 @@ class PlanCompiler {
       live_[i] = false;
       for (auto& ready : copy_ready_[i]) ready.clear();
     }
+  }
+
+  // The shares that stand before a call, beside `next`.
+  void share_before(CallId id, CallId next) {
+    for (const CallId before : std::exchange(shares_[id.value], {})) share(before, next);
   }
 
   // What the call found goes to all who go on with its samples, before another call.
@@ -756,6 +713,13 @@ Result<Program> compile_lists(const ExecutionPlan& plan, const PlanningProblem& 
     BRAID_TRY(compiler.begin_early());
   }
   if (plan.fusion.scored_prefixes) BRAID_TRY(compiler.score_beginnings());
+  if (plan.fusion.sync_beside_training) {
+    if (!steps.empty())
+      return invalid_input(
+          "fusion.sync_beside_training: is priced in one step, and several are unrolled; set it "
+          "false");
+    BRAID_TRY(compiler.sync_beside_training());
+  }
   return compiler.compile();
 }
 

@@ -48,6 +48,13 @@ void work_ahead(ExecutionPlan* plan) {
 
 std::vector<MutantCase> mutant_cases() {
   return {
+      {"four ranks, weights that come over beside training", 4,
+       [](ExecutionPlan* plan) {
+         for (CallPlan& call : plan->calls) layout(plan, call.call, {2, 3}, 2, 1, 1);
+         layout(plan, "update_actor", {0, 1}, 1, 2, 1);
+         layout(plan, "update_critic", {0, 1}, 2, 1, 1);
+         plan->fusion.sync_beside_training = true;
+       }},
       {"two ranks, pipelines and shards", 2,
        [](ExecutionPlan* plan) {
          layout(plan, "old_logprob", {0, 1}, 1, 1, 2);

@@ -191,6 +191,9 @@ struct Program {
   EarlyUpdate early_update = {};
   // Which replica generates which sample depends on predicted lengths (program/partition.h).
   bool predicts_lengths = false;
+  // The copy of the weights that the next step generates with is filled behind its update
+  // (program/weight_sync.h); -1: when that step begins.
+  int32_t synced_copy = -1;
   bool rewards_together = false;  // one rank asks the list of rewards about all samples
   int64_t staleness = 0;  // steps that rollouts may be older than the weights that learn from them
   friend bool operator==(const Program&, const Program&) = default;

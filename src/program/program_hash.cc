@@ -37,6 +37,7 @@ class StaticText {
     write_early_update(program_.early_update);
     if (program_.predicts_lengths) put("predicts_lengths");
     if (program_.rewards_together) put("rewards_together");
+    if (program_.synced_copy >= 0) put("synced_copy", program_.synced_copy);
     if (program_.staleness > 0) put("staleness", program_.staleness);
     put("ranks", program_.ranks.size());
     return out_.str();

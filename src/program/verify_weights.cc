@@ -128,15 +128,24 @@ class CopyWalk {
         list_(program.ranks[rank].instructions) {}
 
   Status run() {
+    const int32_t synced = program_.synced_copy;
+    const bool has = synced >= 0 && place_in_mesh(program_.copies[synced].layout, self_);
+    if (has) filled_[synced] = kBefore;
     for (size_t i = 0; i < list_.size(); ++i)
       if (const Status status = step(static_cast<int32_t>(i), list_[i]); !status.ok())
         return status.at(cat("instruction ", i, " (", op_kind_name(list_[i].kind), ")"));
+    if (has && filled_.count(synced) == 0)
+      return invalid_input(cat("leaves copy ", synced, " of ", program_.copies[synced].role,
+                               " without the weights that the next step begins with"));
     return ok_status();
   }
 
  private:
+  static constexpr int32_t kBefore = -1;  // by the step before
+
   static bool waits_for(const Instruction& i, int32_t before) {
-    return std::find(i.after.begin(), i.after.end(), InstructionId{before}) != i.after.end();
+    return before == kBefore ||
+           std::find(i.after.begin(), i.after.end(), InstructionId{before}) != i.after.end();
   }
 
   Status step(int32_t at, const Instruction& i) {

@@ -13,7 +13,8 @@ namespace braid::inline program {
 Status verify_reallocation_table(const Program& program, std::optional<DeviceId> only = {});
 
 // One list: a call's copy has been filled since its weights changed, and the call waits for that;
-// weights change or leave the device when all that is read from them has been sent.
+// weights change or leave the device when all that is read from them has been sent. A copy that is
+// filled beside training is there at the begin, and again at the end.
 Status verify_copies(const Program& program, size_t rank);
 
 }  // namespace braid::inline program

@@ -6,6 +6,7 @@
 #include "base/text.h"
 #include "plan/validate.h"
 #include "program/early_update.h"
+#include "program/weight_sync.h"
 #include "search/fuse.h"
 
 namespace braid::inline search {
@@ -72,6 +73,13 @@ class PartEdits {
     }
     if (plan_.fusion.migrate_below_samples > 0) add_ways_of_samples();
     if (plan_.fusion.migrate_below_samples > 0) add_further_hand_overs();
+  }
+
+  void add_sync_beside_training() {
+    if (!generates_elsewhere(plan_, problem_.graph)) return;
+    Fusion other = plan_.fusion;
+    other.sync_beside_training = !other.sync_beside_training;
+    keep(other);
   }
 
   void add_beside_scoring() {
@@ -146,7 +154,7 @@ PlanParts parts_of(const PlanningProblem& problem, int64_t staleness) {
   });
   const bool draws = generates(graph);
   const bool beside = may_score_beside_update(graph) && !numbers_beside_scoring(problem).empty();
-  return {updates == 2, draws, draws ? staleness : 0, draws, beside};
+  return {updates == 2, draws, draws ? staleness : 0, draws, beside, draws && updates == 2};
 }
 
 bool has_parts(const PlanningProblem& problem) { return !part_names(parts_of(problem, 0)).empty(); }
@@ -157,6 +165,7 @@ std::vector<std::string> part_names(const PlanParts& parts) {
   if (parts.hand_over) out.emplace_back(kHandOver);
   if (parts.predicted_lengths) out.emplace_back(kPredicted);
   if (parts.train_beside_scoring) out.emplace_back(kBesideScoring);
+  if (parts.sync_beside_training) out.emplace_back(kSyncBeside);
   if (parts.staleness > 0) out.emplace_back(kAhead);
   return out;
 }
@@ -171,6 +180,7 @@ std::string parts_text(const ExecutionPlan& plan) {
   }
   if (plan.fusion.predicted_lengths) out.emplace_back(kPredicted);
   if (plan.fusion.train_beside_scoring > 0) out.emplace_back(kBesideScoring);
+  if (plan.fusion.sync_beside_training) out.emplace_back(kSyncBeside);
   if (plan.staleness > 0)
     out.push_back(
         cat("rollouts ", plan.staleness, plan.staleness == 1 ? " step" : " steps", " ahead"));
@@ -205,6 +215,7 @@ std::vector<ExecutionPlan> part_edits(const ExecutionPlan& plan, const PlanningP
   if (parts.hand_over) edits.add_hand_overs();
   if (parts.train_beside_scoring && may_score_beside_update(problem.graph))
     edits.add_beside_scoring();
+  if (parts.sync_beside_training) edits.add_sync_beside_training();
   return edits.take();
 }
 
@@ -213,6 +224,7 @@ bool allows(const PlanParts& parts, const ExecutionPlan& plan) {
          (parts.hand_over || plan.fusion.migrate_below_samples == 0) &&
          (parts.predicted_lengths || !plan.fusion.predicted_lengths) &&
          (parts.train_beside_scoring || plan.fusion.train_beside_scoring == 0) &&
+         (parts.sync_beside_training || !plan.fusion.sync_beside_training) &&
          plan.staleness <= parts.staleness;
 }
 

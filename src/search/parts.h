@@ -17,12 +17,14 @@ struct PlanParts {
   int64_t staleness = 0;  // that rollouts may have; 0: none
   bool predicted_lengths = true;
   bool train_beside_scoring = true;
+  bool sync_beside_training = true;
 };
 
 inline constexpr const char* kFusedUpdates = "fused updates";
 inline constexpr const char* kHandOver = "a hand-over";
 inline constexpr const char* kPredicted = "predicted lengths";
 inline constexpr const char* kBesideScoring = "training beside scoring";
+inline constexpr const char* kSyncBeside = "weights that come over beside training";
 inline constexpr const char* kAhead = "rollouts ahead";
 
 // Share of a step that parts have to save before a plan with them is proposed.
@@ -54,7 +56,8 @@ Fusion without_hand_over(Fusion fusion);
 // hand-over, or none; of one that is there how many samples a replica goes on with, whether
 // caches move, and whether beginnings are scored; fusing the updates as they lie, or not, or in
 // another order; predicted lengths or not; an update that begins while samples are scored (without
-// the fusions that exclude it), or not; and rollouts ahead (without fusion) or not.
+// the fusions that exclude it), or not; weights that come over beside training or not; and rollouts
+// ahead (without fusion) or not.
 std::vector<ExecutionPlan> part_edits(const ExecutionPlan& plan, const PlanningProblem& problem,
                                       const PlanParts& parts);
 

@@ -63,6 +63,8 @@ class WholeSearch {
     if (begins_early && options_.parts.train_beside_scoring && !late(kBesideScoring))
       BRAID_TRY(score_beside());
     out_.best = out_.beside;
+    if (options_.parts.sync_beside_training && !late(kSyncBeside))
+      BRAID_TRY(sync_beside_training());
     if (options_.parts.staleness > 0 && !late(kAhead)) BRAID_TRY(look_ahead());
     BRAID_TRY(compile(out_.best.plan, problem_).status());  // judges do not verify lists
     return std::move(out_);
@@ -322,6 +324,13 @@ class WholeSearch {
     if (!gain.pays()) return ok_status();
     out_.predicted = {std::move(plan), *verdict};
     return options_.parts.hand_over ? choose_numbers(&out_.predicted) : ok_status();
+  }
+
+  // The best plan so far, where weights that come over beside its training make it faster.
+  Status sync_beside_training() {
+    ExecutionPlan synced = out_.best.plan;
+    synced.fusion.sync_beside_training = true;
+    return step_with_part(std::move(synced), &out_.best).status();
   }
 
   // Searches among plans whose scorers have other devices than updates, each judged with an update

@@ -3,7 +3,8 @@
 // for each call, nothing on the host); the same among plans that hand their generation over, each
 // judged as it is with that, in the end with the numbers of `auto` (search/migration.h); fusing of
 // both updates, and both fusions, on the best of these; plans whose scorers have other devices than
-// updates, which begin while samples are scored; rollouts ahead of training on devices of their
+// updates, which begin while samples are scored; weights of the best of these that come over beside
+// its training; rollouts ahead of training on devices of their
 // own. What is not joint: the evaluator, which leads
 // the searches, knows neither fusion nor staleness, which judges alone do; and updates are fused
 // after a search, in pipelines of their own, while the other calls stay as they are. Values;

@@ -62,7 +62,7 @@ TEST(WholeSearch, EachPartIsUsedWhereItIsAllowedAlone) {
     EXPECT_TRUE(one->verdict.fits);
     EXPECT_TRUE(validate(one->plan, all.problem).ok());
   }
-  const PlanParts none{false, false, 0, false, false};
+  const PlanParts none{false, false, 0, false, false, false};
   const WholeFixture plain(whole_problem("ppo"), none);
   ASSERT_TRUE(plain.found.ok());
   EXPECT_EQ(plain.found->best.plan, plain.found->plain.plan);
@@ -74,7 +74,7 @@ TEST(WholeSearch, EachPartIsUsedWhereItIsAllowedAlone) {
 TEST(WholeSearch, EditsOfStalenessGoBothWays) {
   const PlanningProblem problem = whole_problem("grpo");
   ExecutionPlan plan = uniform_plan(problem, 2, 1, 2);
-  const PlanParts parts{false, false, 1, false, false};
+  const PlanParts parts{false, false, 1, false, false, false};
   EXPECT_TRUE(part_edits(plan, problem, parts).empty());
   for (CallPlan& entry : plan.calls) {
     const bool generates = find_call(problem.graph, entry.call)->kind == CallKind::kGenerate;
@@ -149,7 +149,8 @@ TEST(WholeSearch, PartsAreThoseOfTheGraph) {
     return part_names(parts_of(whole_problem(algorithm), 1));
   };
   EXPECT_THAT(names("ppo"),
-              ElementsAre("fused updates", "a hand-over", "predicted lengths", "rollouts ahead"));
+              ElementsAre("fused updates", "a hand-over", "predicted lengths",
+                          "weights that come over beside training", "rollouts ahead"));
   EXPECT_THAT(names("grpo"), ElementsAre("a hand-over", "predicted lengths",
                                          "training beside scoring", "rollouts ahead"));
   EXPECT_THAT(names("dpo"), ElementsAre("training beside scoring"));
@@ -192,7 +193,7 @@ TEST(WholeSearch, UpdatesBeginEarlyWhereThatPays) {
                                                .minibatches = 4,
                                                .prompt_tokens = 512,
                                                .response_tokens = 512});
-  const PlanParts beside{false, false, 0, false, true};
+  const PlanParts beside{false, false, 0, false, true, false};
   SpaceOptions apart;
   apart.allowed = [&problem](const CallPlan& entry) {
     const bool learns = find_call(problem.graph, entry.call)->kind == CallKind::kTrainStep;
@@ -242,7 +243,7 @@ TEST(WholeSearch, LeavesOutWhatNoTimeIsLeftFor) {
     bool passed = false;
     const Judge asked = simulator_judge(problem, committed_calibration());
     options.found = found->found;
-    options.parts = {fused, !fused, 0, false, false};
+    options.parts = {fused, !fused, 0, false, false, false};
     options.search.late = [&](double) { return passed; };
     options.judge = [&](const ExecutionPlan& plan) {
       EXPECT_FALSE(passed);

@@ -75,6 +75,14 @@ const std::vector<MutantJob>& mutant_jobs() {
        "  ref_logprob: {mesh: \"0,1\", dp: 2}\n"
        "  update_actor: {mesh: \"2\", dp: 1}\n",
        "fusion: {train_beside_scoring: 1}\n", 4},
+      {"synced", 3, "ppo",
+       "  generate: {mesh: \"2\", dp: 1}\n"
+       "  old_logprob: {mesh: \"2\", dp: 1}\n"
+       "  ref_logprob: {mesh: \"2\", dp: 1}\n"
+       "  values: {mesh: \"2\", dp: 1}\n"
+       "  update_actor: {mesh: \"0,1\", tp: 2}\n"
+       "  update_critic: {mesh: \"0,1\", dp: 2}\n",
+       "fusion: {sync_beside_training: true}\n"},
       {"fused", 2, "ppo",
        "  generate: {mesh: all, dp: 2}\n"
        "  old_logprob: {mesh: all, dp: 2}\n"

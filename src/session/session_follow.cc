@@ -107,6 +107,7 @@ Status Session::load_state(CheckpointReader saved) {
   reach_.set_open(std::move(open));
   BRAID_TRY(take_over_state(saved.numbers(), own_roles()));
   for (const RoleSpec& spec : program_.graph.roles) models_->note_update(spec.role);
+  models_->note_restored();
   if (!step_open()) models_->rest();
   return ok_status();
 }

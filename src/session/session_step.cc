@@ -118,11 +118,13 @@ Result<std::map<std::string, double>> Session::take_step(const InstructionObserv
   const Status status = guarded([&] {
     Turn turn;
     StepsAhead* const ahead = calls_.ahead.get();
+    if (!step_open()) BRAID_TRY(models_->begin_step());
     if (ahead && !step_open()) {
       BRAID_TRY(fill_ahead(timer, noted));
       turn.ahead = ahead->waiting() <= ahead->wanted(position_.step + 1);
     }
     BRAID_TRY(run_turn(turn, timer, noted));
+    models_->end_step();
     const WorkCount now = work_count();
     const double around_s = thread_cpu_s() - cpu_s - (now.work_s - counted.work_s);
     const double instruction_s =

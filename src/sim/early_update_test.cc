@@ -15,13 +15,6 @@ ExecutionPlan beside_plan(const PlanningProblem& problem, int64_t first) {
   return plan;
 }
 
-const CallSummary& summary_named(const Trace& trace, const std::string& call) {
-  for (const CallSummary& each : trace.calls)
-    if (trace.call_names[each.call.value] == call) return each;
-  ADD_FAILURE() << "no " << call;
-  return trace.calls.front();
-}
-
 TEST(EarlyUpdatePrices, TrainsBesideScoring) {
   const PlanningProblem problem = scored_beside(64, 8);
   const Trace whole = traced(beside_plan(problem, 0), problem);

@@ -113,7 +113,7 @@ void StepSimulation::remember_pass(StageRun* run, const Op& op, const PassTasks&
 // Copies, state from the host and messages of one list.
 void StepSimulation::add_list_memory(DeviceId rank) {
   const auto& list = program_.ranks[rank.value].instructions;
-  std::vector<bool> live(program_.copies.size(), false);
+  std::vector<bool> live = copies_at_begin(program_);
   const auto take_copy = [&](int32_t copy, TaskId task, double share, int32_t at) {
     if (copy < 0 || live[copy] || stays_resident(program_.copies[copy], problem_)) return;
     live[copy] = true;

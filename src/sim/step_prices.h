@@ -205,6 +205,9 @@ class StepPrices {
   std::vector<MemoryUse> base_;                              // by device
 };
 
+// Whether copies of weights, by copy, are there when a step begins though they come and go.
+std::vector<bool> copies_at_begin(const Program& program);
+
 // The copy that a device has when a reallocation has ended; -1 where it only gives.
 int32_t copy_filled_on(const Program& program, const Reallocation& reallocation, DeviceId device);
 

@@ -124,7 +124,11 @@ void StepPrices::add_base_memory() {
     base_[rank][MemoryOwner::kFixed] = efficiencies_[rank].mem_fixed_gib * kGib;
     for (size_t i = 0; i < program_.copies.size(); ++i) {
       const WeightCopy& copy = program_.copies[i];
-      if (!stays_resident(copy, problem_)) continue;
+      if (!stays_resident(copy, problem_)) {
+        if (static_cast<int32_t>(i) == program_.synced_copy)
+          base_[rank][MemoryOwner::kCopies] += copy_bytes(program_.synced_copy, device);
+        continue;
+      }
       if (!(copy.home && lives_on_host({copy.role, false})) && !comes_for_calls(copy.role))
         base_[rank][copy.home ? MemoryOwner::kWeights : MemoryOwner::kCopies] +=
             copy_bytes(static_cast<int32_t>(i), device);
@@ -138,6 +142,12 @@ void StepPrices::add_base_memory() {
   }
 }
 
+std::vector<bool> copies_at_begin(const Program& program) {
+  std::vector<bool> out(program.copies.size(), false);
+  if (program.synced_copy >= 0) out[program.synced_copy] = true;
+  return out;
+}
+
 int32_t copy_filled_on(const Program& program, const Reallocation& reallocation, DeviceId device) {
   return place_in_mesh(program.copies[reallocation.copy].layout, device) ? reallocation.copy : -1;
 }
@@ -147,7 +157,7 @@ int32_t copy_filled_on(const Program& program, const Reallocation& reallocation,
 double StepPrices::held_before(DeviceId device, int32_t instruction) const {
   const auto& list = program_.ranks[device.value].instructions;
   const CallId call = list[instruction].call;
-  std::vector<bool> live(program_.copies.size(), false);
+  std::vector<bool> live = copies_at_begin(program_);
   double bytes = base_[device.value].total();
   const auto take_copy = [&](int32_t copy) {
     if (copy < 0 || live[copy] || stays_resident(program_.copies[copy], problem_)) return;

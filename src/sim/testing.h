@@ -24,4 +24,11 @@ inline Trace traced(const ExecutionPlan& plan, const PlanningProblem& problem) {
   return program.ok() ? traced(*program, problem) : Trace();
 }
 
+inline const CallSummary& summary_named(const Trace& trace, const std::string& call) {
+  for (const CallSummary& each : trace.calls)
+    if (trace.call_names[each.call.value] == call) return each;
+  ADD_FAILURE() << "no " << call;
+  return trace.calls.front();
+}
+
 }  // namespace braid::inline sim

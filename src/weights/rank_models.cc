@@ -276,6 +276,7 @@ Status RankModels::end_moves() {
 // The first entry that fills it: all of a copy's bring the same.
 Status RankModels::fill_copy_of(CallId call) {
   const int32_t copy = program_.calls.empty() ? -1 : program_.calls[call.value].copy;
+  if (is_synced(copy)) return ok_status();
   for (size_t i = 0; i < program_.reallocations.size(); ++i) {
     const Reallocation& each = program_.reallocations[i];
     if (each.copy != copy) continue;
@@ -283,6 +284,16 @@ Status RankModels::fill_copy_of(CallId call) {
       BRAID_TRY(begin_move(static_cast<int32_t>(i)));
     return end_moves();
   }
+  return ok_status();
+}
+
+bool RankModels::is_synced(int32_t copy) const {
+  return synced_ && copy >= 0 && copy == program_.synced_copy;
+}
+
+Status RankModels::begin_step() {
+  if (program_.synced_copy >= 0) BRAID_TRY(fill_copy_of(user_of(program_, program_.synced_copy)));
+  synced_ = false;
   return ok_status();
 }
 
@@ -299,7 +310,9 @@ void RankModels::forget(CallId call) {
                          return each.kind == OpKind::kRelease && each.detail == copy;
                        });
   };
-  if (copy < 0 || std::none_of(program_.ranks.begin(), program_.ranks.end(), releases)) return;
+  if (copy < 0 || is_synced(copy) ||
+      std::none_of(program_.ranks.begin(), program_.ranks.end(), releases))
+    return;
   copies_.erase(copy);
 }
 

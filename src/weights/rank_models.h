@@ -52,8 +52,15 @@ class RankModels {
   Status reallocated(int32_t entry);
   // At the end of a step, on all ranks: the same of all.
   Status end_moves();
-  // Between two steps, on all ranks: fills the copy that a call uses, if it is not the home copy.
+  // Between two steps, on all ranks: fills the copy that a call uses, if it is not the home copy
+  // and has not been filled beside training.
   Status fill_copy_of(CallId call);
+  // On all ranks. A step begins: the copy that the step before fills beside its training is filled
+  // now where none has done that since the weights changed. A step has ended: it has. Weights have
+  // come from a checkpoint: none has.
+  Status begin_step();
+  void end_step() { synced_ = program_.synced_copy >= 0; }
+  void note_restored() { synced_ = false; }
   // The role that a call names moves towards the one that it follows (weights/follow.h). All ranks
   // of the call do so together.
   Status follow(CallId call, double keep);
@@ -63,8 +70,8 @@ class RankModels {
   bool saves_memory() const;
   // Frees the copy: the next reallocation makes it anew.
   void release(int32_t copy) { copies_.erase(copy); }
-  // As release(), of the copy that a call uses, where the program releases it after its use. All
-  // ranks call it, between two steps.
+  // As release(), of the copy that a call uses, where the program releases it after its use and
+  // does not need it when the next step begins. All ranks call it, between two steps.
   void forget(CallId call);
 
   // State that rests on the host between its uses (indices into Program::states): at first it is
@@ -119,12 +126,14 @@ class RankModels {
   void find_states();
   void load(int32_t state);
   bool passes_wait(CallId call) const;
+  bool is_synced(int32_t copy) const;
 
   const Config config_;
   const Program program_;
   World* const world_;
   Communicator* everyone_ = nullptr;
   bool reads_for_peers_ = false;
+  bool synced_ = false;  // between two steps: the program's synced copy has the role's weights
   Roles roles_;
   // A copy that is not home.
   struct Copy {

@@ -78,6 +78,54 @@ TEST_F(JobPlacement, SeparateDevicesChangeNoBit) {
   }
 }
 
+// Weights of the generation come over behind their update and not when the next step begins:
+// whole, in slices, of adapters; with evaluations in between, and in a run that goes on from a
+// checkpoint.
+TEST_F(JobPlacement, WeightsThatComeOverBesideTrainingChangeNoBit) {
+  const std::string apart =
+      "  generate: {mesh: 2-3, tp: 2}\n"
+      "  old_logprob: {mesh: 2-3, tp: 2}\n"
+      "  ref_logprob: {mesh: 2-3, dp: 2}\n"
+      "  values: {mesh: 2-3, dp: 2}\n"
+      "  update_critic: {mesh: 0-1, dp: 2}\n";
+  const LayoutCase cases[] = {
+      {"stages", "ppo", "1x4", apart + "  update_actor: {mesh: 0-1, pp: 2, micro_batches: 2}\n"},
+      {"sliced", "ppo", "1x4", apart + "  update_actor: {mesh: 0-1, dp: 2, zero: 3}\n"},
+      {"adapters", "ppo-lora", "1x4", apart + "  update_actor: {mesh: 0-1, dp: 2}\n", true},
+      {"offloaded", "ppo", "1x4",
+       apart + "  update_actor: {mesh: 0-1, dp: 2}\nroles:\n  actor: {weights: host}\n", true}};
+  for (const LayoutCase& of : cases) {
+    if (of.full && !full_tier()) continue;
+    SCOPED_TRACE(of.name);
+    const auto run = [&](bool early, const std::vector<std::string>& more) {
+      LayoutCase with = of;
+      with.name = cat("sync-", of.name, early ? "-early" : "-late");
+      if (early) with.calls += "fusion: {sync_beside_training: true}\n";
+      std::vector<std::string> options = {"plan.file=" + write_plan(with),
+                                          "optim.actor.name=adamw",
+                                          "optim.actor.lr=1e-3",
+                                          "checkpoint.every_steps=2",
+                                          "checkpoint.resume=auto",
+                                          "train.total_steps=4",
+                                          "eval.every_steps=1",
+                                          "data.eval=task:sort_digits",
+                                          "eval.prompts=4"};
+      options.insert(options.end(), of.more.begin(), of.more.end());
+      options.insert(options.end(), more.begin(), more.end());
+      finish(job_command(with.name, of.algorithm, options));
+      return with.name;
+    };
+    const std::string late = run(false, {});
+    if (HasFatalFailure()) return;
+    same_kernels(late, cat("sync-", of.name, "-early"));
+    run(true, {"train.total_steps=2"});
+    const std::string early = run(true, {});
+    if (HasFatalFailure()) return;
+    EXPECT_EQ(metrics(late), metrics(early));
+    EXPECT_EQ(hashes(path(late + "/export")), hashes(path(early + "/export")));
+  }
+}
+
 int64_t of_all(const std::vector<std::map<std::string, int64_t>>& held, const std::string& owner) {
   int64_t out = 0;
   for (const auto& rank : held)
