@@ -6,6 +6,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <limits>
 #include <random>
 
 #include "models/size.h"
@@ -131,6 +132,56 @@ TEST_F(JobMemory, RankThatRunsOutKeepsTheOthersGoing) {
       EXPECT_GT(repeated, 0) << "no trial failed within a pass";
     }
   }
+}
+
+// An allocation fails on a rank that does nothing but score, of samples that are still generated
+// their beginnings too, with keys and values that it keeps: all is scored again in smaller pieces,
+// and what is learnt is the same.
+TEST_F(JobMemory, RankThatScoresBeginningsMayRunOut) {
+  const std::string preload =
+      "LD_PRELOAD=" + join_path(parent_folder(BRAID_BINARY), "tests/libfake_allocation_failure.so");
+  const LayoutCase layout{"m_begun", "grpo", "1x3",
+                          "  generate: {mesh: \"0,1\", dp: 2}\n"
+                          "  old_logprob: {mesh: \"0,1\", dp: 2}\n"
+                          "  ref_logprob: {mesh: \"2\", dp: 1}\n"
+                          "  update_actor: {mesh: \"0,1\", dp: 2}\n"
+                          "fusion: {migrate_below_samples: 5, scored_prefixes: true}\n"};
+  const auto command = [&](const std::string& name) {
+    return job_command(name, layout.algorithm,
+                       {"train.total_steps=2", "rollout.max_response_length=24",
+                        "rollout.record=true", "plan.file=" + write_plan(layout)});
+  };
+  const std::string counts = path("m_begun.counts");
+  const CommandOutcome whole =
+      shell(cat("BRAID_TEST_FAIL_RANK=2 BRAID_TEST_ALLOCATION_COUNT=", counts, " ", preload),
+            command("m_begun-counted"));
+  ASSERT_EQ(whole.exit_code, 0) << whole.output;
+  double begun = 0;
+  for (const Json& row : metrics("m_begun-counted"))
+    begun += row["rollout/begun_tokens"].get<double>();
+  ASSERT_GT(begun, 0);
+  long all = std::numeric_limits<long>::max();  // of the rank that has least to do: that one
+  const std::string text = *read_file(counts);
+  for (size_t at = 0; at < text.size(); at = text.find('\n', at) + 1)
+    if (const long of_rank = std::atol(text.c_str() + at); of_rank > 0)
+      all = std::min(all, of_rank);
+  RecordProperty("allocations", text);
+  const int trials = full_tier() ? 12 : 2;
+  int repeated = 0;
+  for (int trial = 0; trial < trials; ++trial) {
+    const std::string name = cat("m_begun-", trial);
+    same_kernels("m_begun-counted", name);
+    const long number = all / 3 + (trial + 1) * (all / 2) / (trials + 1);
+    const CommandOutcome end =
+        shell(cat("BRAID_TEST_FAIL_ALLOCATION=", number, " BRAID_TEST_FAIL_RANK=2 ", preload),
+              command(name));
+    ASSERT_EQ(end.exit_code, 0) << "allocation " << number << ": " << end.output;
+    repeated += repeats(name) > 0 ? 1 : 0;
+    expect_near_weights("m_begun-counted", name);
+    EXPECT_EQ(*read_file(path("m_begun-counted/rollouts.jsonl")),
+              *read_file(path(name + "/rollouts.jsonl")));
+  }
+  EXPECT_EQ(repeated, trials) << text;
 }
 
 // Samples whose activations are most of what a step takes.
