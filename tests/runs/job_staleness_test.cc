@@ -242,12 +242,16 @@ TEST_F(JobStaleness, OlderRolloutsTeachAsMuch) {
   for (const int64_t staleness : {1, 4}) expect_as_much(ahead(staleness), synchronous);
 }
 
-// As do responses that a step leaves to the next, in one process.
+// As do responses that a step leaves to the next, in one process and by ranks that generate ahead.
 TEST_F(JobStaleness, CarriedResponsesTeachAsMuch) {
   if (!full_tier()) GTEST_SKIP() << "full tier";
   const std::string few = "rollout.max_concurrent=64";
   const std::vector<double> waiting = learnt("waiting", 0, {few});
   expect_as_much(learnt("carried", 1, {few, "rollout.in_flight=2", "algorithm.tis_cap=2"}),
+                 waiting);
+  expect_as_much(learnt("carried_ahead", 2,
+                        {few, "rollout.in_flight=2", "algorithm.tis_cap=2", "plan.staleness=1",
+                         "placement=disaggregated", "cluster={nodes: 1, gpus_per_node: 2}"}),
                  waiting);
 }
 
