@@ -12,6 +12,8 @@ namespace {
 
 // Of samples that move: before messages of stages, behind those of the lists.
 constexpr int64_t kHandOverOrder = (int64_t{1} << 32) - (int64_t{1} << 20);
+// Of caches that are copied ahead of one: behind those.
+constexpr int64_t kCopyOrder = kHandOverOrder + (int64_t{1} << 19);
 // Of what ranks tell each other of one: before those.
 constexpr int kToldShift = 24;
 constexpr int64_t kToldOrder = kHandOverOrder - (int64_t{1} << 28);
@@ -161,6 +163,32 @@ std::vector<EmulatedLinks::Message> EmulatedRank::moved_messages(size_t hand_ove
   return out;
 }
 
+std::vector<EmulatedLinks::Message> EmulatedRank::copied_messages() const {
+  const CallId generate = program_.scoring.generate;
+  const CallPlacement& where = program_.calls[generate.value];
+  const int own = position_in(where, work_.rank).dp_rank;
+  const std::vector<CacheCopy>& copies = prices_.copies();
+  std::vector<EmulatedLinks::Message> out;
+  for (size_t number = 0; own >= 0 && number < copies.size(); ++number) {
+    const CacheCopy& copy = copies[number];
+    if (copy.from != own && copy.to != own) continue;
+    EmulatedLinks::Message& message = out.emplace_back();
+    message.sends = copy.from == own;
+    message.peer = counterpart(where, work_.rank, message.sends ? copy.to : copy.from);
+    message.channel = kCacheChannel, message.bytes = prices_.copy_bytes(copy);
+    message.what = message.order = kCopyOrder + static_cast<int64_t>(number);
+    message.event = EventKind::kExchange, message.call = generate;
+    message.name = cat("cache of sample ", copy.row, " of replica ", copy.from);
+  }
+  return out;
+}
+
+// Nobody waits for them before the hand-over.
+void EmulatedRank::send_copies() {
+  for (const EmulatedLinks::Message& copy : copied_messages())
+    if (copy.sends) told_.push_back(links_->begin(copy, device_ns_, [](int64_t) {}));
+}
+
 std::vector<EmulatedLinks::Message> EmulatedRank::told_messages(size_t hand_over) const {
   const std::vector<ToldMessage>& told = prices_.told(hand_over);
   std::vector<EmulatedLinks::Message> out;
@@ -182,9 +210,13 @@ std::vector<EmulatedLinks::Message> EmulatedRank::told_messages(size_t hand_over
 
 void EmulatedRank::note_hand_over(size_t hand_over) {
   if (hand_over == 0) note_meeting(prices_.first_hand_over_s(), 1);
-  for (const auto& messages : {told_messages(hand_over), moved_messages(hand_over)})
+  const auto note = [&](const std::vector<EmulatedLinks::Message>& messages) {
     for (const EmulatedLinks::Message& message : messages)
       note_message(message.sends, message.peer, message.channel, message.bytes);
+  };
+  if (hand_over == 0) note(copied_messages());
+  note(told_messages(hand_over));
+  note(moved_messages(hand_over));
 }
 
 // Samples that move are on their way from when this rank knows what has finished. It has ended on
@@ -199,9 +231,14 @@ Status EmulatedRank::hand_over(int32_t index) {
   BRAID_TRY(tell_progress(at, &known_ns));
   ends_[index] = known_ns;
   std::list<Pending> messages;
-  for (const EmulatedLinks::Message& moved : moved_messages(at))
+  const auto begin = [&](const EmulatedLinks::Message& message) {
     messages.push_back(links_->begin(
-        moved, known_ns, [&end = ends_[index]](int64_t end_ns) { end = std::max(end, end_ns); }));
+        message, known_ns, [&end = ends_[index]](int64_t end_ns) { end = std::max(end, end_ns); }));
+  };
+  if (at == 0)
+    for (const EmulatedLinks::Message& copy : copied_messages())
+      if (!copy.sends) begin(copy);
+  for (const EmulatedLinks::Message& moved : moved_messages(at)) begin(moved);
   for (Pending& message : messages) BRAID_TRY(message.wait());
   return ok_status();
 }

@@ -335,7 +335,9 @@ Status EmulatedRank::agree_on_round(EmulatedCall* work) {
   const EmulatedCall::Round& round = work->rounds[next_round_];
   BRAID_ASSIGN(const int64_t ready, meet_in_round(work, round, OpKind::kAgree));
   compute_until(ready + clock_.length_ns(round.agreement_s));
-  if (++next_round_ < work->rounds.size()) return ok_status();
+  ++next_round_;
+  if (static_cast<int64_t>(next_round_) == work->copied_after) send_copies();
+  if (next_round_ < work->rounds.size()) return ok_status();
   TraceEvent event;
   event.kind = EventKind::kGenerate, event.call = work->id;
   record(event, rounds_begin_ns_, device_ns_);

@@ -87,6 +87,9 @@ class EmulatedRank : private Executor {
   // samples that move to and from it.
   std::vector<EmulatedLinks::Message> told_messages(size_t hand_over) const;
   std::vector<EmulatedLinks::Message> moved_messages(size_t hand_over) const;
+  // Caches that are copied ahead of the first, to and from this rank.
+  std::vector<EmulatedLinks::Message> copied_messages() const;
+  void send_copies();
   Status move_slices(int32_t index);
   Status gather_followed(CallId call);
   struct Gather {  // of slices of weights

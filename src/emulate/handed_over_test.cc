@@ -96,6 +96,18 @@ RANK_TEST(HandedOver, BeginningsAreScoredAsPredicted, 4) {
   scored(world, problem, plan, 0.2);
 }
 
+// Caches are copied ahead, beside the rounds, and what came since moves at the hand-over.
+RANK_TEST(HandedOver, CopiesAheadAreWhereTheyArePredicted, 4) {
+  const PlanningProblem problem = problem_of("qwen2.5-0.5b", 1, 4);
+  ExecutionPlan plan = plan_of(problem, 2, 2, 16);
+  plan.fusion.pre_copy_below_samples = 32;
+  scored(world, problem, plan, 0.2);
+  plan = plan_of(problem, 4, 1, 24);
+  plan.fusion.pre_copy_below_samples = 40;
+  plan.fusion.migrate_again_below = {8};
+  scored(world, problem, plan, 0.2);
+}
+
 // What a busy machine adds to the times of devices only makes them longer: the shortest of a few.
 Scored shortest_of(World& world, const PlanningProblem& problem, const ExecutionPlan& plan) {
   Scored out = scored(world, problem, plan);
@@ -106,10 +118,11 @@ Scored shortest_of(World& world, const PlanningProblem& problem, const Execution
 
 void expect_as_predicted(World& world, const PlanningProblem& problem, int dp, int tp,
                          int64_t below, const std::vector<int64_t>& again = {},
-                         bool prefixes = false) {
+                         bool prefixes = false, int64_t pre_copy = 0) {
   const Scored apart = shortest_of(world, problem, plan_of(problem, dp, tp, 0));
   ExecutionPlan plan = plan_of(problem, dp, tp, below);
   plan.fusion.migrate_again_below = again, plan.fusion.scored_prefixes = prefixes;
+  plan.fusion.pre_copy_below_samples = pre_copy;
   const Scored handed = shortest_of(world, problem, plan);
   if (world.global_rank() != 0 || testing::Test::HasFailure()) return;
   std::fprintf(stderr,
@@ -126,6 +139,7 @@ FULL_RANK_TEST(HandedOver, IsAsLongAsPredictedOnEight, 8) {
   expect_as_predicted(world, problem_of("qwen2.5-7b", 1, 8), 4, 2, 40);
   expect_as_predicted(world, problem_of("qwen2.5-7b", 1, 8), 8, 1, 40, {12});
   expect_as_predicted(world, problem_of("qwen2.5-7b", 1, 8), 8, 1, 20, {}, true);
+  expect_as_predicted(world, problem_of("qwen2.5-7b", 1, 8), 8, 1, 40, {}, false, 64);
 }
 
 FULL_RANK_TEST(HandedOver, IsAsLongAsPredictedOnSixteen, 16) {

@@ -31,6 +31,7 @@ void add_rounds(const Program& program, const StepPrices& prices, DeviceId rank,
   const CallFrame frame = call_frame(program, work->id);
   const int dp_rank = position_in(*frame.where, rank).dp_rank;
   const ReplicaRequests replica = prices.replica_requests(work->id, dp_rank, work->part);
+  work->copied_after = replica.copied_after;  // up to there each round is for itself
   int64_t rounds = 0;
   prices.run_rounds(
       work->id, replica, [&](const BatchRound& round, double seconds, double agreement_s) {

@@ -36,6 +36,7 @@ struct EmulatedCall {
     int64_t agreements = 0;  // and how many after them
   };
   std::vector<Round> rounds;  // of generation; rounds that are alike are one
+  int64_t copied_after = -1;  // of these: then caches are copied ahead of a hand-over; -1: none are
 };
 
 // The collectives inside of an op: one real call for each group that they are of.

@@ -156,9 +156,18 @@ const std::vector<int32_t>& Generation::drawn(const SampleStore& store, size_t r
   return *tokens;
 }
 
-Result<Engine::Exported> Generation::give(const SampleStore& store, size_t row) {
+Result<Engine::Exported> Generation::give(const SampleStore& store, size_t row, int64_t from) {
   std::erase(rows_, row);
-  return engine_->export_sequence(store.sample(row).id);
+  return engine_->export_sequence(store.sample(row).id, from);
+}
+
+int64_t Generation::cached(const SampleStore& store, size_t row) const {
+  return engine_ ? engine_->cached(store.sample(row).id) : 0;
+}
+
+std::vector<KvLayer> Generation::copy_cache(const SampleStore& store, size_t row,
+                                            int64_t tokens) const {
+  return engine_->copy_cache(store.sample(row).id, tokens);
 }
 
 Status Generation::take(const SampleStore& store, size_t row, Generated progress,

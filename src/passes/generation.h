@@ -66,8 +66,12 @@ class Generation {
   // Writes what the call says of these rows, which have finished: their tokens, whether they were
   // cut and, where it wants them, the sampler's log-probs.
   Status write(SampleStore& store, const Rows& rows);
-  // A row that has not finished, with its cache, leaves this rank.
-  Result<Engine::Exported> give(const SampleStore& store, size_t row);
+  // A row that has not finished, with its cache from a token on, leaves this rank.
+  Result<Engine::Exported> give(const SampleStore& store, size_t row, int64_t from = 0);
+  // Tokens in the cache of a row, 0 of one that has finished; and a copy of the first so many of
+  // them, while it goes on: empty where there are fewer.
+  int64_t cached(const SampleStore& store, size_t row) const;
+  std::vector<KvLayer> copy_cache(const SampleStore& store, size_t row, int64_t tokens) const;
   // One comes. `progress` has the sample's id, prompt, tokens and log-probs so far, `kv` its cache.
   Status take(const SampleStore& store, size_t row, Generated progress, std::vector<KvLayer> kv);
   // Room for the cache of so many tokens of one sequence on this rank: keys and values by layer.

@@ -124,6 +124,9 @@ struct Fusion {
   // The weights that the next generation has in another layout come over when its update has ended,
   // beside other updates, which come behind it; false: when the next step begins.
   bool sync_beside_training = false;
+  // Caches of samples that will move are copied when at most so many are left, more than
+  // migrate_below_samples; 0: they move when the generation is handed over.
+  int64_t pre_copy_below_samples = 0;
   friend bool operator==(const Fusion&, const Fusion&) = default;
 };
 

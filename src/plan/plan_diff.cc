@@ -89,6 +89,8 @@ std::vector<std::string> diff(const ExecutionPlan& a, const ExecutionPlan& b) {
           &lines);
   changed("fusion: migrate_cache", std::string(flag_text(a.fusion.migrate_cache)),
           std::string(flag_text(b.fusion.migrate_cache)), &lines);
+  changed("fusion: pre_copy_below_samples", a.fusion.pre_copy_below_samples,
+          b.fusion.pre_copy_below_samples, &lines);
   changed("fusion: scored_prefixes", std::string(flag_text(a.fusion.scored_prefixes)),
           std::string(flag_text(b.fusion.scored_prefixes)), &lines);
   changed("fusion: predicted_lengths", std::string(flag_text(a.fusion.predicted_lengths)),

@@ -119,6 +119,7 @@ Json plan_json(const ExecutionPlan& plan) {
                  {"migrate_below_samples", plan.fusion.migrate_below_samples},
                  {"migrate_to_samples", plan.fusion.migrate_to_samples},
                  {"migrate_cache", plan.fusion.migrate_cache},
+                 {"pre_copy_below_samples", plan.fusion.pre_copy_below_samples},
                  {"scored_prefixes", plan.fusion.scored_prefixes},
                  {"predicted_lengths", plan.fusion.predicted_lengths},
                  {"train_beside_scoring", plan.fusion.train_beside_scoring},
@@ -146,6 +147,8 @@ Result<ExecutionPlan> plan_from_json(const Json& json) {
   BRAID_ASSIGN(plan.fusion.migrate_to_samples,
                json_field_or<int64_t>(fusion, "migrate_to_samples", 0));
   BRAID_ASSIGN(plan.fusion.migrate_cache, json_field_or<bool>(fusion, "migrate_cache", true));
+  BRAID_ASSIGN(plan.fusion.pre_copy_below_samples,
+               json_field_or<int64_t>(fusion, "pre_copy_below_samples", 0));
   BRAID_ASSIGN(plan.fusion.scored_prefixes, json_field_or<bool>(fusion, "scored_prefixes", false));
   BRAID_ASSIGN(plan.fusion.predicted_lengths,
                json_field_or<bool>(fusion, "predicted_lengths", false));

@@ -291,6 +291,7 @@ ExecutionPlan random_plan(std::mt19937* rng) {
   plan.fusion.predicted_lengths = below(2) == 1;
   plan.fusion.train_beside_scoring = below(3);
   plan.fusion.sync_beside_training = below(2) == 1;
+  plan.fusion.pre_copy_below_samples = below(2) * 9;
   for (int64_t i = plan.fusion.migrate_below_samples > 0 ? below(3) : 0; i > 0; --i)
     plan.fusion.migrate_again_below.push_back(i);
   for (int i = 0; i < below(5); ++i) {

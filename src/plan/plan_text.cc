@@ -170,8 +170,9 @@ Status read_fusion(const YamlNode& node, Fusion* fusion) {
   BRAID_TRY(require_map(node, "fusion"));
   BRAID_TRY(require_known_keys(node, "fusion.",
                                {"train_schedules", "migrate_below_samples", "migrate_to_samples",
-                                "migrate_cache", "scored_prefixes", "predicted_lengths",
-                                "train_beside_scoring", "sync_beside_training", "seed", "units"}));
+                               "migrate_cache", "pre_copy_below_samples", "scored_prefixes",
+                               "predicted_lengths", "train_beside_scoring", "sync_beside_training",
+                               "seed", "units"}));
   if (const YamlNode* value = node.find("train_schedules")) {
     BRAID_ASSIGN(fusion->train_schedules, read_flag(*value, "fusion.train_schedules"));
   }
@@ -182,6 +183,10 @@ Status read_fusion(const YamlNode& node, Fusion* fusion) {
   }
   if (const YamlNode* value = node.find("migrate_cache")) {
     BRAID_ASSIGN(fusion->migrate_cache, read_flag(*value, "fusion.migrate_cache"));
+  }
+  if (const YamlNode* value = node.find("pre_copy_below_samples")) {
+    BRAID_ASSIGN(fusion->pre_copy_below_samples,
+                 read_number(*value, "fusion.pre_copy_below_samples"));
   }
   if (const YamlNode* value = node.find("scored_prefixes")) {
     BRAID_ASSIGN(fusion->scored_prefixes, read_flag(*value, "fusion.scored_prefixes"));
@@ -328,6 +333,9 @@ std::string plan_to_yaml(const ExecutionPlan& plan, const Cluster* cluster) {
                    ? cat(", migrate_to_samples: ", plan.fusion.migrate_to_samples)
                    : "",
                plan.fusion.migrate_cache ? "" : ", migrate_cache: false",
+               plan.fusion.pre_copy_below_samples > 0
+                   ? cat(", pre_copy_below_samples: ", plan.fusion.pre_copy_below_samples)
+                   : "",
                plan.fusion.scored_prefixes ? ", scored_prefixes: true" : "",
                plan.fusion.predicted_lengths ? ", predicted_lengths: true" : "",
                plan.fusion.train_beside_scoring > 0

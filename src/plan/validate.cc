@@ -407,6 +407,28 @@ Status check_again(const Fusion& fusion) {
   return ok_status();
 }
 
+// Caches are copied before a generation is handed over at a number that is known.
+Status check_pre_copy(const Fusion& fusion) {
+  const int64_t copied = fusion.pre_copy_below_samples, handed = fusion.migrate_below_samples;
+  const auto refused = [](const std::string& why, const std::string& how) {
+    return invalid_input(cat("fusion.pre_copy_below_samples: ", why, "; ", how));
+  };
+  if (copied == 0) return ok_status();
+  if (copied < 0) return refused("must not be negative", "set it to 0");
+  if (!fusion.migrate_cache)
+    return refused("no cache moves (migrate_cache: false), so there is nothing to copy",
+                   "set it to 0");
+  if (handed == kAutoMigration)
+    return refused(cat("must be above the number of samples at which the generation is handed ",
+                       "over, and migrate_below_samples: auto states none"),
+                   "state that, or set it to 0");
+  if (copied <= handed)
+    return refused(cat(copied, " is not above migrate_below_samples, ", handed,
+                       ", so that nothing is left to do ahead"),
+                   cat("state a number from ", handed + 1, " on, or set it to 0"));
+  return ok_status();
+}
+
 // One generation, by several replicas, whose samples stay those that were fetched.
 Status check_hand_over(const ExecutionPlan& plan, const PlanningProblem& problem) {
   const auto refused = [](const std::string& why) {
@@ -414,6 +436,7 @@ Status check_hand_over(const ExecutionPlan& plan, const PlanningProblem& problem
   };
   if (plan.fusion.migrate_below_samples < kAutoMigration) return refused("must not be negative");
   BRAID_TRY(check_again(plan.fusion));
+  BRAID_TRY(check_pre_copy(plan.fusion));
   const Call* generate = nullptr;
   for (const Call& call : problem.graph.calls) {
     if (call.kind == CallKind::kSelect)
@@ -489,11 +512,12 @@ Status check_fusion(const ExecutionPlan& plan, const PlanningProblem& problem) {
   if (plan.fusion.migrate_below_samples != 0)
     BRAID_TRY(check_hand_over(plan, problem));
   else if (plan.fusion.migrate_to_samples != 0 || !plan.fusion.migrate_cache ||
-           !plan.fusion.migrate_again_below.empty() || plan.fusion.scored_prefixes)
+           !plan.fusion.migrate_again_below.empty() || plan.fusion.scored_prefixes ||
+           plan.fusion.pre_copy_below_samples != 0)
     return invalid_input(
-        "fusion: migrate_to_samples, migrate_cache and scored_prefixes say what becomes of samples "
-        "that are left when a generation is handed over, and migrate_below_samples is 0, so that "
-        "none is; set that, or remove them");
+        "fusion: migrate_to_samples, migrate_cache, pre_copy_below_samples and scored_prefixes say "
+        "what becomes of samples that are left when a generation is handed over, and "
+        "migrate_below_samples is 0, so that none is; set that, or remove them");
   if (plan.fusion.predicted_lengths) BRAID_TRY(check_predicted_lengths(plan, problem));
   if (plan.fusion.train_beside_scoring != 0) BRAID_TRY(check_train_beside_scoring(plan, problem));
   if (plan.fusion.sync_beside_training) BRAID_TRY(check_sync_beside_training(plan, problem));

@@ -98,6 +98,7 @@ class PlanCompiler {
           "fusion.migrate_below_samples: no call can score samples before all are there: one that "
           "only reads prompts and responses, and not under ZeRO-3; set it to 0");
     fused.prefixes = plan_.fusion.scored_prefixes;
+    fused.pre_copy = plan_.fusion.pre_copy_below_samples;
     program_.scoring = std::move(fused);
     return ok_status();
   }

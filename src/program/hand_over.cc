@@ -22,29 +22,72 @@ std::set<std::string> early_fields(const Graph& graph, CallId generate) {
   return out;
 }
 
-// Of some replicas.
-std::vector<int32_t> by_most_left(const std::vector<SampleRows>& left,
+// Of some replicas, those first that were chosen ahead.
+std::vector<int32_t> by_most_left(const std::vector<SampleProgress>& samples,
+                                  const std::vector<SampleRows>& left,
                                   const std::vector<bool>& among) {
   std::vector<int32_t> out;
   for (size_t replica = 0; replica < left.size(); ++replica)
     if (among.empty() || among[replica]) out.push_back(static_cast<int32_t>(replica));
-  std::stable_sort(out.begin(), out.end(),
-                   [&](int32_t a, int32_t b) { return left[a].size() > left[b].size(); });
+  std::set<int32_t> chosen;
+  for (const SampleProgress& sample : samples) chosen.insert(sample.chosen);
+  std::stable_sort(out.begin(), out.end(), [&](int32_t a, int32_t b) {
+    const size_t first = chosen.count(a), second = chosen.count(b);
+    return first != second ? first > second : left[a].size() > left[b].size();
+  });
   return out;
 }
 
 int64_t parts_of(int64_t whole, int64_t part) { return (whole + part - 1) / part; }
 
-// How many replicas go on with R samples.
+// How many tokens samples may come to.
+int64_t most_tokens(const std::vector<SampleProgress>& samples, const SampleRows& rows,
+                    const ReplicaLimits& limits) {
+  int64_t out = 0;
+  for (const int32_t row : rows) out += samples[row].prompt + limits.longest_response;
+  return out;
+}
+
+// How many replicas go on with what is left, or with `most` samples that are like it.
 int64_t needed_replicas(const std::vector<SampleProgress>& samples, const SampleRows& late,
-                        const ReplicaLimits& limits) {
-  int64_t out = late.empty() ? 0 : 1;
-  const auto left = static_cast<int64_t>(late.size());
+                        const ReplicaLimits& limits, int64_t most) {
+  if (late.empty()) return 0;
+  const int64_t all = std::ssize(late), left = std::min(all, most);
+  int64_t out = 1;
   if (limits.sequences > 0) out = std::max(out, parts_of(left, limits.sequences));
-  int64_t tokens = 0;
-  for (const int32_t row : late) tokens += samples[row].prompt + limits.longest_response;
+  const int64_t tokens = parts_of(most_tokens(samples, late, limits) * left, all);
   if (limits.cache_tokens > 0) out = std::max(out, parts_of(tokens, limits.cache_tokens));
   return out;
+}
+
+// Whether a replica that goes on with these rows may have one more.
+bool has_room(const std::vector<SampleProgress>& samples, SampleRows rows, int32_t row,
+              const ReplicaLimits& limits) {
+  rows.push_back(row);
+  return (limits.sequences == 0 || std::ssize(rows) <= limits.sequences) &&
+         (limits.cache_tokens == 0 || most_tokens(samples, rows, limits) <= limits.cache_tokens);
+}
+
+// Gives samples whose replica does not go on one that does, in their order: first those that have
+// one that was chosen ahead.
+void give_homes(const std::vector<SampleProgress>& samples, const ReplicaLimits& limits,
+                std::vector<SampleMove>* homeless, HandOver* out) {
+  for (SampleMove& move : *homeless) {
+    const SampleProgress& sample = samples[move.row];
+    if (sample.chosen < 0 || !out->goes_on[sample.chosen] ||
+        !has_room(samples, out->left[sample.chosen], move.row, limits))
+      continue;
+    move.to = sample.chosen, move.copied = sample.copied;
+    out->left[move.to].push_back(move.row);
+  }
+  for (SampleMove& move : *homeless) {
+    if (move.to >= 0) continue;
+    for (size_t replica = 0; replica < out->left.size(); ++replica)
+      if (out->goes_on[replica] &&
+          (move.to < 0 || out->left[replica].size() < out->left[move.to].size()))
+        move.to = static_cast<int32_t>(replica);
+    out->left[move.to].push_back(move.row);
+  }
 }
 
 // The partition of the samples that are marked, on the data-parallel ranks that are.
@@ -121,7 +164,7 @@ ReplicaLimits going_on(ReplicaLimits engine, int64_t samples, int64_t replicas, 
 }
 
 HandOver hand_over(const std::vector<SampleProgress>& samples, const std::vector<SampleRows>& owned,
-                   const ReplicaLimits& limits, std::vector<bool> among) {
+                   const ReplicaLimits& limits, const std::vector<bool>& among, int64_t most) {
   HandOver out;
   out.goes_on.assign(owned.size(), false);
   out.finished.resize(owned.size());
@@ -134,8 +177,8 @@ HandOver hand_over(const std::vector<SampleProgress>& samples, const std::vector
   std::sort(out.early.begin(), out.early.end());
   std::sort(out.late.begin(), out.late.end());
   for (const int32_t row : out.late) out.produced.push_back(samples[row].produced);
-  const int64_t wanted = needed_replicas(samples, out.late, limits);
-  const std::vector<int32_t> order = by_most_left(out.left, among);
+  const int64_t wanted = needed_replicas(samples, out.late, limits, most);
+  const std::vector<int32_t> order = by_most_left(samples, out.left, among);
   for (int64_t i = 0; i < std::min<int64_t>(wanted, std::ssize(order)); ++i)
     out.goes_on[order[i]] = true;
   std::vector<SampleMove> homeless;
@@ -149,13 +192,7 @@ HandOver hand_over(const std::vector<SampleProgress>& samples, const std::vector
   };
   std::stable_sort(homeless.begin(), homeless.end(),
                    [&](const SampleMove& a, const SampleMove& b) { return done(a) < done(b); });
-  for (SampleMove& move : homeless) {
-    for (size_t replica = 0; replica < owned.size(); ++replica)
-      if (out.goes_on[replica] &&
-          (move.to < 0 || out.left[replica].size() < out.left[move.to].size()))
-        move.to = static_cast<int32_t>(replica);
-    out.left[move.to].push_back(move.row);
-  }
+  give_homes(samples, limits, &homeless, &out);
   std::sort(homeless.begin(), homeless.end(),
             [](const SampleMove& a, const SampleMove& b) { return a.row < b.row; });
   for (SampleRows& rows : out.left) std::sort(rows.begin(), rows.end());

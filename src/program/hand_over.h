@@ -40,8 +40,21 @@ struct SampleProgress {
   int64_t produced = 0;  // new ones
   bool finished = false;
   int64_t predicted = 0;  // new ones when it will have finished; 0: nobody has said
+  // The replica that was chosen ahead to go on with it (program/pre_copy.h), -1: none was; and the
+  // first tokens of its cache that are there.
+  int32_t chosen = -1;
+  int64_t copied = 0;
   friend bool operator==(const SampleProgress&, const SampleProgress&) = default;
 };
+
+// Of that in one number, not 0: new tokens, and whether it has finished.
+inline int64_t told_of(const SampleProgress& sample) {
+  return sample.finished ? sample.produced + 1 : -sample.produced - 1;
+}
+inline void hear(int64_t told, SampleProgress* sample) {
+  sample->produced = (told < 0 ? -told : told) - 1;
+  sample->finished = told > 0;
+}
 
 // What a replica goes on with at most: sequences that it decodes at a time (0: any number), tokens
 // of its cache (0: enough), new tokens of a sample.
@@ -57,6 +70,7 @@ ReplicaLimits going_on(ReplicaLimits engine, int64_t samples, int64_t replicas, 
 struct SampleMove {
   int32_t row = 0;
   int32_t from = 0, to = 0;  // replicas
+  int64_t copied = 0;        // first tokens of its cache that are there already
   friend bool operator==(const SampleMove&, const SampleMove&) = default;
 };
 
@@ -74,10 +88,13 @@ struct HandOver {
 // samples may come to / tokens of a cache)) of R samples. They are those with the most samples left
 // (of equally many the first), so that the fewest move; a sample goes to the one that has least to
 // do, the one with the most tokens left first (as predicted, else the one with the fewest new
-// ones). `owned`: the rows of each replica that are not handed over as finished yet; `among`: the
-// replicas that went on so far, none said: all.
+// ones). Replicas that were chosen ahead come before others, and samples go to the one that was
+// chosen for them while it has room. `owned`: the rows of each replica that are not handed over as
+// finished yet; `among`: the replicas that went on so far, none said: all; `most`: as many go on as
+// if at most so many samples were left.
 HandOver hand_over(const std::vector<SampleProgress>& samples, const std::vector<SampleRows>& owned,
-                   const ReplicaLimits& limits, std::vector<bool> among = {});
+                   const ReplicaLimits& limits, const std::vector<bool>& among = {},
+                   int64_t most = INT64_MAX);
 
 // What each replica has generated, by replica: before a hand-over of the step and since the one
 // before it, from the last one on, or in all. REQUIRES: the part has begun.

@@ -159,6 +159,9 @@ struct FusedScoring {
   bool cache = true;  // keys and values of a sample move with it
   std::vector<int64_t> again = {};  // likewise: at which it is handed over again, descending
   bool prefixes = false;  // beginnings of what is left then are scored (program/scored_prefixes.h)
+  // Caches are copied ahead of the first one when at most so many are left (program/pre_copy.h); 0:
+  // none are.
+  int64_t pre_copy = 0;
   bool is_on() const { return below > 0; }
   int64_t hand_overs() const { return is_on() ? 1 + std::ssize(again) : 0; }
   friend bool operator==(const FusedScoring&, const FusedScoring&) = default;

@@ -169,6 +169,7 @@ class StaticText {
         kRoundsBetweenTallies);
     for (const int64_t again : scoring.again) put("again", again);
     if (scoring.prefixes) put("prefixes");
+    if (scoring.pre_copy > 0) put("pre_copy", scoring.pre_copy);
     for (const CallId scorer : scoring.scorers) put("scorer", scorer.value);
   }
 

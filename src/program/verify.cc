@@ -107,7 +107,11 @@ int64_t handed_before(const Program& program, const Instruction& i) {
 // A generation is handed over on every rank as often as the plan says, between its parts, and what
 // had finished is scored after each.
 Status verify_hand_over(const Program& program, const std::vector<Instruction>& list) {
-  if (!program.scoring.is_on()) return ok_status();
+  const FusedScoring& scoring = program.scoring;
+  if (!scoring.is_on()) return ok_status();
+  if (scoring.pre_copy != 0 && (!scoring.cache || scoring.pre_copy <= scoring.below))
+    return invalid_input(cat("caches are copied when at most ", scoring.pre_copy,
+                             " samples are left, which is not before they are handed over"));
   int64_t handed = 0;
   for (size_t i = 0; i < list.size(); ++i) {
     if (list[i].kind == OpKind::kHandOver) {

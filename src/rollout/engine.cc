@@ -86,7 +86,9 @@ class PagedEngine : public Engine {
     const auto found = sequences_.find(sample.value);
     return found == sequences_.end() ? nullptr : &found->second.progress.response_ids;
   }
-  Result<Exported> export_sequence(SampleId sample) override;
+  Result<Exported> export_sequence(SampleId sample, int64_t from) override;
+  int64_t cached(SampleId sample) const override;
+  std::vector<KvLayer> copy_cache(SampleId sample, int64_t tokens) const override;
   Result<Exported> take_out(SampleId sample) override;
   Status import_sequence(Exported exported) override;
   const EngineStats& stats() const override { return stats_; }
@@ -121,7 +123,7 @@ class PagedEngine : public Engine {
   Status give_way(int64_t tokens, const std::string& why);
   void note_shortage(const std::string& why, const std::string& goes_on_with);
   void count_pages();
-  std::vector<KvLayer> copy_cache(const Sequence& sequence, int64_t tokens) const;
+  std::vector<KvLayer> copy_cache(const Sequence& sequence, int64_t from, int64_t to) const;
   Finish finish_of(const Sequence& sequence) const;
   std::vector<Generated> collect_finished();
 
@@ -517,19 +519,37 @@ Result<std::vector<Generated>> PagedEngine::settle() {
   return finished;
 }
 
-std::vector<KvLayer> PagedEngine::copy_cache(const Sequence& sequence, int64_t tokens) const {
+// Of the pages that have these tokens, which begin within the first.
+std::vector<KvLayer> PagedEngine::copy_cache(const Sequence& sequence, int64_t from,
+                                             int64_t to) const {
+  const int64_t first = from / kPageTokens, begin = from - first * kPageTokens;
+  const std::vector<int32_t> pages(sequence.pages.begin() + first, sequence.pages.end());
   std::vector<KvLayer> copies;
-  for (const KvLayer& layer : pool_.layers())
-    copies.push_back(read_kv(layer, sequence.pages, tokens));
+  for (const KvLayer& layer : pool_.layers()) {
+    const KvLayer read = read_kv(layer, pages, to - first * kPageTokens);
+    copies.push_back(
+        {read.keys.narrow(0, begin, to - from), read.values.narrow(0, begin, to - from)});
+  }
   return copies;
 }
 
-Result<Engine::Exported> PagedEngine::export_sequence(SampleId sample) {
+int64_t PagedEngine::cached(SampleId sample) const {
+  for (const ScheduledSequence& s : scheduler_.running())
+    if (s.id == sample.value) return s.cached;
+  return 0;
+}
+
+std::vector<KvLayer> PagedEngine::copy_cache(SampleId sample, int64_t tokens) const {
+  BRAID_CHECK(!open_, "a round is not settled");
+  if (tokens == 0 || cached(sample) < tokens) return {};
+  return copy_cache(sequences_.at(sample.value), 0, tokens);
+}
+
+Result<Engine::Exported> PagedEngine::export_sequence(SampleId sample, int64_t from) {
   BRAID_CHECK(!open_, "a round is not settled");
   std::vector<KvLayer> cache;
-  for (const ScheduledSequence& s : scheduler_.running())
-    if (s.id == sample.value && s.cached > 0)
-      cache = copy_cache(sequences_.at(sample.value), s.cached);
+  if (const int64_t cached = this->cached(sample); cached > from)
+    cache = copy_cache(sequences_.at(sample.value), from, cached);
   BRAID_ASSIGN(Exported out, take_out(sample));
   out.kv = std::move(cache);
   return out;

@@ -162,7 +162,12 @@ class Engine {
     Generated progress;
     std::vector<KvLayer> kv;  // keys and values [tokens, K, D] per layer; empty if it was waiting
   };
-  virtual Result<Exported> export_sequence(SampleId sample) = 0;
+  // `from`: its cache from this token on, where that went ahead of it.
+  virtual Result<Exported> export_sequence(SampleId sample, int64_t from = 0) = 0;
+  // Tokens in the cache of an unfinished sequence; 0 where it has none or is not in this engine.
+  // And a copy of the first so many of them; empty where there are fewer.
+  virtual int64_t cached(SampleId sample) const = 0;
+  virtual std::vector<KvLayer> copy_cache(SampleId sample, int64_t tokens) const = 0;
   // The same without its cache.
   virtual Result<Exported> take_out(SampleId sample) = 0;
   // Continues an exported sequence; where its cache finds no room it is computed again. Errors as

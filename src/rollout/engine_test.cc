@@ -2,6 +2,7 @@
 
 #include <ATen/Parallel.h>
 #include <ATen/core/grad_mode.h>
+#include <ATen/ops/cat.h>
 #include <ATen/ops/tensor.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -326,6 +327,48 @@ TEST_F(EngineTest, ExportedSequencesContinueIdentically) {
     }
     expect_same(run(*model_, {}, requests), outcome);
   }
+}
+
+// The first tokens of a cache are copied while its sequence goes on, and behind them comes the
+// rest.
+TEST_F(EngineTest, CachesMayGoAhead) {
+  const std::vector<Request> requests = mixed_requests();
+  const auto source = std::move(Engine::create(*model_, {})).value();
+  const auto target = std::move(Engine::create(*model_, {})).value();
+  for (const Request& request : requests) ASSERT_TRUE(source->submit(request).ok());
+  Outcome outcome;
+  const auto steps = [&](int count) {
+    for (int i = 0; i < count; ++i)
+      for (Generated& sample : source->step().value())
+        outcome.samples[sample.sample.value] = std::move(sample);
+  };
+  steps(8);
+  std::map<int64_t, std::vector<KvLayer>> copies;
+  for (const Request& request : requests) {
+    const int64_t cached = source->cached(request.sample);
+    EXPECT_TRUE(source->copy_cache(request.sample, cached + 1).empty());
+    if (cached > 0) copies[request.sample.value] = source->copy_cache(request.sample, cached);
+  }
+  EXPECT_EQ(source->cached(SampleId{999}), 0);
+  steps(5);
+  int64_t ahead = 0;
+  for (const Request& request : requests) {
+    if (outcome.samples.count(request.sample.value) > 0) continue;
+    std::vector<KvLayer> kv = copies[request.sample.value];
+    const int64_t copied = kv.empty() ? 0 : kv[0].keys.size(0);
+    const int64_t cached = source->cached(request.sample);
+    Engine::Exported left = source->export_sequence(request.sample, copied).value();
+    EXPECT_EQ(left.kv.empty() ? 0 : left.kv[0].keys.size(0), cached - copied);
+    for (size_t layer = 0; layer < kv.size() && cached > copied; ++layer)
+      left.kv[layer] = {at::cat({kv[layer].keys, left.kv[layer].keys}),
+                        at::cat({kv[layer].values, left.kv[layer].values})};
+    ahead += copied;
+    ASSERT_TRUE(target->import_sequence(std::move(left)).ok());
+  }
+  EXPECT_GT(ahead, 0);
+  drain(*target, outcome);
+  EXPECT_EQ(target->stats().prefill_tokens, 0) << "the cache was not used";
+  expect_same(run(*model_, {}, requests), outcome);
 }
 
 TEST_F(EngineTest, ImportRefusesForeignCaches) {

@@ -44,6 +44,7 @@ class MigrationSearch {
   Status prepare(ExecutionPlan plan) {
     plan.fusion.migrate_below_samples = 1;
     plan.fusion.migrate_again_below.clear();
+    plan.fusion.pre_copy_below_samples = 0;
     BRAID_ASSIGN(handed_, compile_to_price(plan, problem_));
     plan.fusion = without_hand_over(plan.fusion);
     BRAID_ASSIGN(const Program apart, compile_to_price(plan, problem_));
@@ -281,6 +282,7 @@ Result<MigrationProposal> propose_migration(const ExecutionPlan& plan,
   MigrationProposal out{plan, search.apart(), search.samples(), asked, search.curve(tried), {}};
   out.tried.migrate_to_samples = tried.first, out.tried.migrate_cache = tried.second;
   out.tried.migrate_again_below.clear();
+  out.tried.pre_copy_below_samples = 0;
   out.plan.fusion = without_hand_over(plan.fusion);
   if (!is_worth_it(handed, search.apart())) {
     out.why_not = why_not(problem, search.apart(), handed);

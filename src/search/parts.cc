@@ -69,6 +69,8 @@ class PartEdits {
       if (part == 0) handed = without_hand_over(handed);
       std::erase_if(handed.migrate_again_below,
                     [&](int64_t below) { return below >= handed.migrate_below_samples; });
+      if (handed.pre_copy_below_samples <= handed.migrate_below_samples)
+        handed.pre_copy_below_samples = 0;
       keep(handed);
     }
     if (plan_.fusion.migrate_below_samples > 0) add_ways_of_samples();
@@ -116,12 +118,18 @@ class PartEdits {
     keep(other);
   }
 
-  // Whether caches move and beginnings are scored, and parts and multiples of a replica's share
-  // that replicas go on with.
+  // Whether caches move, and ahead, and beginnings are scored, and parts and multiples of a
+  // replica's share that replicas go on with.
   void add_ways_of_samples() {
     Fusion other = plan_.fusion;
     other.migrate_cache = !other.migrate_cache;
+    other.pre_copy_below_samples = 0;
     keep(other);
+    for (const int64_t below : numbers_of_pre_copies(plan_.fusion)) {
+      other = plan_.fusion;
+      other.pre_copy_below_samples = below == other.pre_copy_below_samples ? 0 : below;
+      keep(other);
+    }
     other = plan_.fusion;
     other.scored_prefixes = !other.scored_prefixes;
     keep(other);
@@ -195,6 +203,11 @@ std::vector<int64_t> numbers_beside_scoring(const PlanningProblem& problem) {
   return out;
 }
 
+std::vector<int64_t> numbers_of_pre_copies(const Fusion& fusion) {
+  const int64_t handed = fusion.migrate_below_samples;
+  return {2 * handed, handed + (handed + 1) / 2};
+}
+
 Fusion without_hand_over(Fusion fusion) {
   const Fusion off;
   fusion.migrate_below_samples = off.migrate_below_samples;
@@ -202,6 +215,7 @@ Fusion without_hand_over(Fusion fusion) {
   fusion.migrate_to_samples = off.migrate_to_samples;
   fusion.migrate_cache = off.migrate_cache;
   fusion.scored_prefixes = off.scored_prefixes;
+  fusion.pre_copy_below_samples = off.pre_copy_below_samples;
   return fusion;
 }
 

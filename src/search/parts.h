@@ -49,15 +49,18 @@ std::string parts_text(const ExecutionPlan& plan);
 // update begins; none: an epoch has one.
 std::vector<int64_t> numbers_beside_scoring(const PlanningProblem& problem);
 
+// The numbers of fusion.pre_copy_below_samples that are tried with a hand-over.
+std::vector<int64_t> numbers_of_pre_copies(const Fusion& fusion);
+
 // Without it and what goes with it.
 Fusion without_hand_over(Fusion fusion);
 
 // Legal edits of a plan's parts beside layouts, of those that are allowed: other numbers of a
 // hand-over, or none; of one that is there how many samples a replica goes on with, whether
-// caches move, and whether beginnings are scored; fusing the updates as they lie, or not, or in
-// another order; predicted lengths or not; an update that begins while samples are scored (without
-// the fusions that exclude it), or not; weights that come over beside training or not; and rollouts
-// ahead (without fusion) or not.
+// caches move, and ahead, and whether beginnings are scored; fusing the updates as they lie, or
+// not, or in another order; predicted lengths or not; an update that begins while samples are
+// scored (without the fusions that exclude it), or not; weights that come over beside training or
+// not; and rollouts ahead (without fusion) or not.
 std::vector<ExecutionPlan> part_edits(const ExecutionPlan& plan, const PlanningProblem& problem,
                                       const PlanParts& parts);
 

@@ -164,6 +164,12 @@ class WholeSearch {
       if (smaller.fusion.migrate_below_samples > 0)
         BRAID_TRY(step_with_part(std::move(smaller), at).status());
     }
+    const ExecutionPlan handed = at->plan;
+    for (const int64_t below : numbers_of_pre_copies(handed.fusion)) {
+      ExecutionPlan copied = handed;
+      copied.fusion.pre_copy_below_samples = below;
+      BRAID_TRY(step_with_part(std::move(copied), at).status());
+    }
     return ok_status();
   }
 

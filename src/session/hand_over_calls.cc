@@ -1,7 +1,6 @@
 #include "session/hand_over_calls.h"
 
 #include <ATen/TensorOperators.h>
-#include <ATen/ops/cat.h>
 #include <ATen/ops/empty.h>
 #include <ATen/ops/tensor.h>
 #include <ATen/ops/zeros.h>
@@ -22,19 +21,8 @@ TransferCounts all_reduce_of(const Communicator& group, int64_t bytes) {
   return {{{Transfer::kAllReduce, group.name(), -1, -1, bytes}, 1}};
 }
 
-// How far a sample is in one number: new tokens and 1, less than 0 of one that has not finished.
-int64_t told_of(const SampleProgress& sample) {
-  return sample.finished ? sample.produced + 1 : -sample.produced - 1;
-}
-
-Status wait_for_all(std::vector<std::pair<at::Tensor, Pending>>& transfers) {
-  for (auto& [tensor, pending] : transfers) BRAID_TRY(pending.wait());
-  transfers.clear();
-  return ok_status();
-}
-
-// A sample's numbers in one message: tokens in the cache, its new tokens, and the bits of their
-// log-probs.
+// A sample's numbers in one message: tokens of the cache that come with it, its new tokens, and the
+// bits of their log-probs.
 at::Tensor packed(const Generated& progress, int64_t cached) {
   const auto count = static_cast<int64_t>(progress.response_ids.size());
   at::Tensor out = at::empty({1 + 2 * count}, at::kInt);
@@ -58,6 +46,7 @@ int64_t unpack(const at::Tensor& message, Generated* progress) {
 
 void HandOverCalls::begin_step() {
   abandon();
+  copies_.begin_step();
   rounds_ = 0;
   few_left_ = false;
   progress_.clear();
@@ -68,6 +57,7 @@ void HandOverCalls::abandon() {
   counting_.clear();
   sending_.clear();
   telling_.clear();
+  copies_.abandon();
 }
 
 Status HandOverCalls::end_step() {
@@ -91,6 +81,7 @@ Status HandOverCalls::tally(CallId call) {
   if (!counts_.empty()) {
     BRAID_ASSIGN(const int64_t left, counted());
     few_left_ = left <= next_below();
+    if (last() == nullptr) BRAID_TRY(copies_.look(call, left, below_, limits(call)));
     if (few_left_) return ok_status();
   }
   return begin_count(call);
@@ -162,30 +153,37 @@ TransferCounts HandOverCalls::listed(const std::vector<ToldMessage>& messages,
 
 void HandOverCalls::note_progress(const SampleRows& rows, const at::Tensor& told) {
   const auto* const numbers = told.const_data_ptr<int64_t>();
-  for (size_t i = 0; i < rows.size(); ++i) {
-    progress_[rows[i]].produced = std::abs(numbers[i]) - 1;
-    progress_[rows[i]].finished = numbers[i] > 0;
-  }
+  for (size_t i = 0; i < rows.size(); ++i) hear(numbers[i], &progress_[rows[i]]);
 }
 
-// Each sample is told by the rank that leads its replica.
+// Each sample is told by the rank that leads its replica, with where and how far its cache was
+// copied ahead.
 Status HandOverCalls::share_progress(CallId call) {
   const SampleStore& store = step_.store;
-  const at::Tensor told = at::zeros({static_cast<int64_t>(store.size())}, at::kLong);
+  const auto samples = static_cast<int64_t>(store.size());
+  const int64_t count = samples * handed_numbers(step_.program.scoring);
+  const at::Tensor told = at::zeros({count}, at::kLong);
   auto* const numbers = told.mutable_data_ptr<int64_t>();
   if (step_.takes_part(call) && step_.rows.leads_replica(call, step_.rank()))
-    for (const size_t row : step_.rows.mine(call, step_.position.step, step_.rank()))
+    for (const size_t row : step_.rows.mine(call, step_.position.step, step_.rank())) {
       numbers[row] = told_of(generation_.progress(store, row));
+      if (count == samples) continue;
+      numbers[samples + row] = copies_.chosen(row) + 1;
+      numbers[2 * samples + row] = copies_.copied(row);
+    }
   Communicator& everyone = *step_.exchange.everyone();
   BRAID_TRY(audited(
-      "what is handed over",
-      [&] { return all_reduce_of(everyone, progress_bytes(static_cast<int64_t>(store.size()))); },
+      "what is handed over", [&] { return all_reduce_of(everyone, progress_bytes(count)); },
       [&] { return everyone.all_reduce(told, Reduce::kSum, "finished samples").wait(); }));
   const std::vector<int64_t> prompts = store.prompt_lens();
   const std::vector<int64_t>& predicted = step_.rows.predicted();
   SampleRows all;
   for (size_t row = 0; row < store.size(); ++row) {
     progress_.push_back({prompts[row], 0, false, predicted.empty() ? 0 : predicted[row]});
+    if (count > samples) {
+      progress_[row].chosen = static_cast<int32_t>(numbers[samples + row]) - 1;
+      progress_[row].copied = numbers[2 * samples + row];
+    }
     all.push_back(static_cast<int32_t>(row));
   }
   note_progress(all, told);
@@ -231,23 +229,27 @@ Status HandOverCalls::tell_progress(CallId call) {
   return ok_status();
 }
 
+ReplicaLimits HandOverCalls::limits(CallId call) const {
+  const RolloutConfig& rollout = step_.config.rollout;
+  return going_on({rollout.max_concurrent, rollout.kv_budget_tokens, rollout.max_response_length},
+                  static_cast<int64_t>(step_.store.size()), placement(call).strategy.dp,
+                  step_.program.scoring.most);
+}
+
 Status HandOverCalls::hand_over(CallId id) {
   const WorkSection section;
   const HandOver* const before = last();
   BRAID_TRY(before == nullptr ? share_progress(id) : tell_progress(id));
-  const RolloutConfig& rollout = step_.config.rollout;
-  const ReplicaLimits limits =
-      going_on({rollout.max_concurrent, rollout.kv_budget_tokens, rollout.max_response_length},
-               std::ssize(progress_), placement(id).strategy.dp, step_.program.scoring.most);
-  const HandOver handed = before == nullptr
-                              ? braid::hand_over(progress_, step_.rows.requests(id), limits)
-                              : braid::hand_over(progress_, before->left, limits, before->goes_on);
+  const HandOver handed =
+      before == nullptr ? braid::hand_over(progress_, step_.rows.requests(id), limits(id))
+                        : braid::hand_over(progress_, before->left, limits(id), before->goes_on);
   std::vector<int64_t> lens;
   for (const SampleProgress& sample : progress_)
     lens.push_back(sample.finished ? sample.produced : 0);
   step_.store.set_lens_of(step_.call(id), std::move(lens));
   step_.rows.hand_over(handed);
   note_metrics(handed);
+  for (SampleProgress& sample : progress_) sample.chosen = -1, sample.copied = 0;
   rounds_ = 0;
   BRAID_TRY(end_part(id, handed));
   const bool last = std::ssize(step_.rows.handed()) == step_.program.scoring.hand_overs();
@@ -295,6 +297,16 @@ void HandOverCalls::note_metrics(const HandOver& handed) const {
   };
   note("handed_over", handed.late.size());
   note("migrated", handed.moves.size());
+  if (number == 1 && step_.program.scoring.pre_copy > 0) note_copies(handed);
+}
+
+void HandOverCalls::note_copies(const HandOver& handed) const {
+  double copied = 0;
+  for (const SampleProgress& sample : progress_) copied += sample.copied > 0 ? 1 : 0;
+  double used = 0;
+  for (const SampleMove& move : handed.moves) used += move.copied > 0 ? 1 : 0;
+  step_.record.metrics["rollout/pre_copied"].add(copied);
+  step_.record.metrics["rollout/pre_copied_in_vain"].add(copied - used);
 }
 
 Status HandOverCalls::migrate(CallId call, const HandOver& handed) {
@@ -305,16 +317,14 @@ Status HandOverCalls::migrate(CallId call, const HandOver& handed) {
     const TransferAudit::Counting counting(audit);
     Rows taken;
     for (const SampleMove& move : handed.moves) {
-      const int64_t produced = progress_[move.row].produced;
-      if (move.from == own)
-        BRAID_TRY(give(move.row, produced, counterpart(where, self(), move.to), audit));
+      if (move.from == own) BRAID_TRY(give(move, counterpart(where, self(), move.to), audit));
       if (move.to == own) taken.push_back(move.row);
     }
     BRAID_TRY(step_.reader.read(taken, step_.store).at("data.train"));
+    BRAID_TRY(copies_.arrive());
     for (const SampleMove& move : handed.moves)
-      if (move.to == own)
-        BRAID_TRY(take(move.row, progress_[move.row].produced,
-                       counterpart(where, self(), move.from), audit));
+      if (move.to == own) BRAID_TRY(take(move, counterpart(where, self(), move.from), audit));
+    copies_.drop();
     BRAID_TRY(wait_for_all(sending_));
   }
   audit.settle("samples of a generation that is handed over");
@@ -324,59 +334,48 @@ Status HandOverCalls::migrate(CallId call, const HandOver& handed) {
 void HandOverCalls::expect(Transfer transfer, DeviceId peer, int64_t produced, int64_t cached,
                            TransferAudit& audit) const {
   if (!audit.on()) return;
-  int64_t token_bytes = 0;
-  for (const KvLayer& layer : generation_.room_for(1))
-    token_bytes += static_cast<int64_t>(layer.keys.nbytes() + layer.values.nbytes());
   const std::vector<double> messages =
-      moved_sample(produced, cached, static_cast<double>(token_bytes));
+      moved_sample(produced, cached, static_cast<double>(token_bytes(generation_)));
   constexpr int32_t kChannels[kMessagesOfSample] = {kTokensChannel, kCacheChannel};
   for (size_t i = 0; i < messages.size(); ++i)
     audit.expect({transfer, step_.exchange.everyone()->name(), peer.value, kChannels[i],
                   std::llround(messages[i])});
 }
 
-Status HandOverCalls::give(size_t row, int64_t produced, DeviceId to, TransferAudit& audit) {
+Status HandOverCalls::give(const SampleMove& move, DeviceId to, TransferAudit& audit) {
   Communicator& everyone = *step_.exchange.everyone();
-  BRAID_ASSIGN(Engine::Exported left, generation_.give(step_.store, row));
+  BRAID_ASSIGN(Engine::Exported left, generation_.give(step_.store, move.row, move.copied));
   if (!step_.program.scoring.cache) left.kv.clear();
   const int64_t cached = left.kv.empty() ? 0 : left.kv.front().keys.size(0);
-  expect(Transfer::kSend, to, produced, cached, audit);
+  expect(Transfer::kSend, to, progress_[move.row].produced, cached, audit);
   const auto begin = [&](const at::Tensor& tensor, int32_t channel, const char* name) {
     sending_.emplace_back(tensor, everyone.send(tensor, to.value, channel, name));
   };
   begin(packed(left.progress, cached), kTokensChannel, "tokens of a sample");
-  if (cached == 0) return ok_status();
-  std::vector<at::Tensor> parts;
-  for (const KvLayer& layer : left.kv)
-    for (const at::Tensor& tensor : {layer.keys, layer.values}) parts.push_back(tensor.flatten());
-  begin(at::cat(parts), kCacheChannel, "cache of a sample");
+  if (cached > 0) begin(flat_cache(left.kv), kCacheChannel, "cache of a sample");
   return ok_status();
 }
 
-Status HandOverCalls::take(size_t row, int64_t produced, DeviceId from, TransferAudit& audit) {
+// Behind what was copied ahead comes the rest of a cache.
+Status HandOverCalls::take(const SampleMove& move, DeviceId from, TransferAudit& audit) {
   Communicator& everyone = *step_.exchange.everyone();
+  const int64_t produced = progress_[move.row].produced;
   const at::Tensor tokens = at::empty({1 + 2 * produced}, at::kInt);
   BRAID_TRY(everyone.receive(tokens, from.value, kTokensChannel, "tokens of a sample").wait());
   Generated drawn;
-  drawn.sample = step_.store.sample(row).id;
-  drawn.prompt_ids = (**step_.store.tokens("prompt_ids"))[row];
+  drawn.sample = step_.store.sample(move.row).id;
+  drawn.prompt_ids = (**step_.store.tokens("prompt_ids"))[move.row];
   const int64_t cached = unpack(tokens, &drawn);
   expect(Transfer::kReceive, from, produced, cached, audit);
   std::vector<KvLayer> kv;
+  if (move.copied + cached > 0) kv = generation_.room_for(move.copied + cached);
+  if (move.copied > 0) fill_cache(copies_.came(move.row), 0, move.copied, &kv);
   if (cached > 0) {
-    kv = generation_.room_for(cached);
-    const int64_t each = kv.front().keys.numel();
-    const at::Tensor all =
-        at::empty({each * 2 * static_cast<int64_t>(kv.size())}, kv.front().keys.options());
-    BRAID_TRY(everyone.receive(all, from.value, kCacheChannel, "cache of a sample").wait());
-    int64_t begin = 0;
-    for (KvLayer& layer : kv)
-      for (at::Tensor* tensor : {&layer.keys, &layer.values}) {
-        tensor->copy_(all.narrow(0, begin, each).view(tensor->sizes()));
-        begin += each;
-      }
+    const at::Tensor rest = room_for_flat(generation_, cached);
+    BRAID_TRY(everyone.receive(rest, from.value, kCacheChannel, "cache of a sample").wait());
+    fill_cache(rest, move.copied, cached, &kv);
   }
-  return generation_.take(step_.store, row, std::move(drawn), std::move(kv));
+  return generation_.take(step_.store, move.row, std::move(drawn), std::move(kv));
 }
 
 }  // namespace braid::inline session

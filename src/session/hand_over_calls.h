@@ -14,6 +14,7 @@
 #include "comm/transfer_audit.h"
 #include "passes/generation.h"
 #include "program/hand_over_messages.h"
+#include "session/pre_copy_calls.h"
 #include "session/step_context.h"
 
 namespace braid::inline session {
@@ -22,7 +23,10 @@ class HandOverCalls {
  public:
   // REQUIRES: both outlive this.
   HandOverCalls(const StepContext& step, Generation& generation)
-      : step_(step), generation_(generation), below_(step.program.scoring.below) {}
+      : step_(step),
+        generation_(generation),
+        copies_(step, generation),
+        below_(step.program.scoring.below) {}
 
   // A generation is first handed over when at most so many samples are left: alike on all ranks.
   // What is computed does not depend on it.
@@ -43,13 +47,13 @@ class HandOverCalls {
   void abandon();
 
  private:
-  using Sending = std::vector<std::pair<at::Tensor, Pending>>;
-
   const CallPlacement& placement(CallId call) const { return step_.program.calls[call.value]; }
   DeviceId self() const { return DeviceId{static_cast<int32_t>(step_.rank())}; }
   // What it said at the last hand-over; null before the first.
   const HandOver* last() const;
   int64_t next_below() const;
+  // Of a replica that goes on with what all samples of the step have left.
+  ReplicaLimits limits(CallId call) const;
   // What a count finds, where it has ended.
   Result<int64_t> counted();
   Status begin_count(CallId call);
@@ -62,27 +66,29 @@ class HandOverCalls {
   Status tell_progress(CallId call);
   void note_progress(const SampleRows& rows, const at::Tensor& told);
   void note_metrics(const HandOver& handed) const;
+  void note_copies(const HandOver& handed) const;
   void note_begun() const;
   // What there is of samples that are left, for those who score their beginnings.
   Status show_begun(CallId call, const HandOver& handed);
   Status end_part(CallId call, const HandOver& handed);
   Status migrate(CallId call, const HandOver& handed);
   // A sample that has got so many new tokens, with what is listed for it.
-  Status give(size_t row, int64_t produced, DeviceId to, TransferAudit& audit);
-  Status take(size_t row, int64_t produced, DeviceId from, TransferAudit& audit);
+  Status give(const SampleMove& move, DeviceId to, TransferAudit& audit);
+  Status take(const SampleMove& move, DeviceId from, TransferAudit& audit);
   void expect(Transfer transfer, DeviceId peer, int64_t produced, int64_t cached,
               TransferAudit& audit) const;
 
   const StepContext& step_;
   Generation& generation_;
+  PreCopyCalls copies_;  // ahead of the first one
   int64_t below_;
   int64_t rounds_ = 0;  // since the generation began, or was handed over
-  Sending counts_;      // on their way: the sum, or those of replicas
-  Sending counting_;    // and what this rank says to others of its own
+  Transfers counts_;    // on their way: the sum, or those of replicas
+  Transfers counting_;  // and what this rank says to others of its own
   bool few_left_ = false;
   std::vector<SampleProgress> progress_;  // by row, as far as all ranks know
-  Sending sending_;                       // of samples that move
-  Sending telling_;                       // what others may hear later
+  Transfers sending_;                     // of samples that move
+  Transfers telling_;                     // what others may hear later
 };
 
 }  // namespace braid::inline session

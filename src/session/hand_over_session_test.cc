@@ -96,5 +96,28 @@ RANK_TEST(HandOverSession, AgainWithFewerLeft, 4) {
   EXPECT_GT(moved[1] + moved[2], 0);
 }
 
+// Caches are copied ahead: what samples become does not depend on it, also where they are handed
+// over again.
+RANK_TEST(HandOverSession, CachesAreCopiedAhead, 4) {
+  const std::vector<Json> whole = two_steps(world, "");
+  double copied = 0, used = 0;
+  for (const std::string below : {"5", "[6, 2]"}) {
+    const std::vector<Json> handed = two_steps(
+        world, cat("fusion: {migrate_below_samples: ", below, ", pre_copy_below_samples: 12}\n"));
+    if (world.global_rank() != 0) continue;
+    ASSERT_EQ(handed.size(), 2u);
+    for (size_t step = 0; step < 2; ++step) {
+      expect_same_results(whole[step], handed[step]);
+      const double of_step = handed[step]["rollout/pre_copied"].get<double>();
+      const double in_vain = handed[step]["rollout/pre_copied_in_vain"].get<double>();
+      EXPECT_LE(of_step - in_vain, handed[step]["rollout/migrated"].get<double>());
+      copied += of_step, used += of_step - in_vain;
+    }
+  }
+  if (world.global_rank() != 0) return;
+  EXPECT_GT(copied, 0);
+  EXPECT_GT(used, 0);
+}
+
 }  // namespace
 }  // namespace braid::inline session

@@ -252,6 +252,36 @@ void StepSimulation::add_hand_over(DeviceId rank, int32_t index) {
   }
 }
 
+// Caches that are copied ahead of a hand-over are on their way beside the rounds of all replicas.
+void StepSimulation::add_copies(CallId id, const std::vector<TaskId>& sending) {
+  const CallPlacement& where = program_.calls[id.value];
+  for (const CacheCopy& copy : prices_.copies())
+    for (const DeviceId rank : where.mesh.devices)
+      if (position_in(where, rank).dp_rank == copy.to) add_copy(copy, rank, sending);
+}
+
+// From when its sender has come to it; who takes it has room from its own time on, until the
+// hand-over has ended there, which waits for it.
+void StepSimulation::add_copy(const CacheCopy& copy, DeviceId to,
+                              const std::vector<TaskId>& sending) {
+  const CallId id = program_.scoring.generate;
+  const DeviceId from = counterpart(program_.calls[id.value], to, copy.from);
+  const double bytes = prices_.copy_bytes(copy);
+  const auto handed_on = [&](DeviceId rank) {
+    return hand_over_in(program_.ranks[rank.value].instructions, SamplePart::kEarly);
+  };
+  MessageEvent event;
+  event.kind = EventKind::kExchange, event.call = id, event.instruction = handed_on(to);
+  const TaskId message = link_task(from, to, bytes, event);
+  const TaskId end = ends_[to.value][event.instruction];
+  tasks_.wait(message, sending[copy.from]);
+  tasks_.wait(end, message);
+  change(to, {sending[copy.to], 1, MemoryOwner::kStaging, event.instruction, bytes});
+  change(to, {end, 1, MemoryOwner::kStaging, event.instruction, -bytes});
+  change(from, {sending[copy.from], 1, MemoryOwner::kStaging, handed_on(from), bytes});
+  change(from, {message, 1, MemoryOwner::kStaging, handed_on(from), -bytes});
+}
+
 // A message between two devices over the fastest link between them.
 TaskId StepSimulation::link_task(DeviceId from, DeviceId to, double bytes, MessageEvent event) {
   const auto [seconds, link] = prices_.link(from, to, bytes);

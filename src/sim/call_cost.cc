@@ -416,10 +416,10 @@ double CallCost::agreements_s(int stage) const {
   return seconds;
 }
 
-double CallCost::tally_s() const {
+double CallCost::tally_s(int64_t bytes) const {
   const CollectiveGroup all = group(dense_copies(strategy_) * strategy_.tp * strategy_.pp, 1);
   return slowest([&](const DeviceModel& device) {
-    return braid::exchange_s(CollectiveOp::kAllReduce, kTallyBytes, all, device);
+    return braid::exchange_s(CollectiveOp::kAllReduce, static_cast<double>(bytes), all, device);
   });
 }
 

@@ -120,9 +120,9 @@ class CallCost {
   double rounds_s(const RoundGroup& group) const;  // all of them
   // Of all ranks of an inference call at its end; of a replica's ranks between two rounds.
   double agreements_s(int stage = 0) const;
-  // Of all ranks of a generation that counts what is left, until it is handed over
-  // (program/hand_over.h).
-  double tally_s() const;
+  // Of all ranks of a generation that sums so many bytes: counts of what is left, until it is
+  // handed over (program/hand_over.h), and how far samples are.
+  double tally_s(int64_t bytes) const;
   // An all-gather over ranks that share slices of weights (ZeRO-3), outside of passes.
   double gather_slices_s(double bytes) const;
 

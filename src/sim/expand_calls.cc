@@ -358,23 +358,33 @@ void StepSimulation::expand_generate(CallId id, SamplePart part) {
   const bool first = part == SamplePart::kAll || part == SamplePart::kEarly;
   if (first) rounds_[id.value] = 0, replica_rounds_.assign(call.strategy.dp, 0);
   ReplicaRounds run;
+  const bool copies = part == SamplePart::kEarly && !prices_.copies().empty();
+  std::vector<TaskId> sending;  // [replica]: until it sends copies of caches
   for (int dp_rank = 0; dp_rank < call.strategy.dp; ++dp_rank) {
     ReplicaRequests work = prices_.replica_requests(id, dp_rank, part);
     const bool same = dp_rank > 0 && part == SamplePart::kAll && work.most_rounds < 0 &&
                       work.budget_tokens == run.budget_tokens && same_work(work.requests, run.work);
     if (!same) run = run_rounds(id, std::move(work));
     expand_replica(id, dp_rank, run, part);
+    if (!copies) continue;
+    sending.push_back(tasks_.add(run.copied_s));
+    for (int stage = 0; stage < call.strategy.pp; ++stage)
+      enter(id, {dp_rank, stage}, sending.back(), part);
   }
+  if (copies) add_copies(id, sending);
 }
 
 StepSimulation::ReplicaRounds StepSimulation::run_rounds(CallId id, ReplicaRequests work) const {
   ReplicaRounds run;
   const int64_t reserved = reserved_pages(problem_, prices_.cost(id).strategy());
+  int64_t rounds = 0;
   run.rounds = prices_.run_rounds(
       id, work, [&](const BatchRound& round, double seconds, double agreement_s) {
         run.curve.push_back({run.seconds, std::max(reserved, round.pages)});
         run.seconds += seconds + agreement_s;
         run.agreement_s += agreement_s;
+        rounds += round.rounds;
+        if (rounds <= work.copied_after) run.copied_s = run.seconds;
       });
   run.work = std::move(work.requests), run.budget_tokens = work.budget_tokens;
   return run;

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "program/hand_over.h"
+#include "program/pre_copy.h"
 #include "sim/batching.h"
 
 namespace braid::inline sim {
@@ -19,10 +20,19 @@ struct ReplicaWork {
 };
 
 struct MovedSample {
-  int64_t produced = 0, cached = 0;  // new tokens, and those of the cache that moves with it
+  int64_t produced = 0, cached = 0;  // new tokens, and those of the cache that move with it
+};
+
+// Caches that are copied ahead of the first hand-over (program/pre_copy.h).
+struct PricedCopies {
+  PreCopy decided;
+  std::vector<int64_t> valid;   // by row: tokens of its copy, where that is of use
+  int64_t told_after = 0;       // rounds; -1: none are copied
+  std::vector<int64_t> rounds;  // by replica: made when it sends
 };
 
 struct PricedHandOver {
+  PricedCopies copied = {{}, {}, -1, {}};
   HandOver handed;
   std::vector<int64_t> rounds;                  // by replica: made since the one before
   std::vector<std::vector<BatchRequest>> left;  // by replica: what it goes on with

@@ -148,6 +148,54 @@ TEST(HandOverPrices, MessagesOfASample) {
   EXPECT_GT(produced, 0);
 }
 
+// Round by round, as the ranks of a job tell each other how far they are and copy at the next
+// count, if that is not low enough for the hand-over; and what moves then is the rest of the
+// caches.
+TEST(HandOverPrices, CachesAreCopiedAhead) {
+  int64_t copied = 0, at_once = 0, in_vain = 0;
+  for (uint64_t seed = 0; seed < 40; ++seed) {
+    const std::vector<ReplicaWork> replicas = random_replicas(seed, 4, 6);
+    FusedScoring scoring = below_of(6);
+    const PricedHandOver without = hand_overs_of(replicas, scoring).front();
+    scoring.pre_copy = 10;
+    const PricedHandOver with = hand_overs_of(replicas, scoring).front();
+    EXPECT_EQ(without.copied.told_after, -1);
+    EXPECT_EQ(with.rounds, without.rounds);
+    EXPECT_EQ(with.handed.late, without.handed.late);
+    EXPECT_EQ(std::count(with.handed.goes_on.begin(), with.handed.goes_on.end(), true),
+              std::count(without.handed.goes_on.begin(), without.handed.goes_on.end(), true));
+    const std::vector<CacheCopy>& copies = with.copied.decided.copies;
+    if (copies.empty()) {
+      EXPECT_EQ(with.handed, without.handed);
+      ++at_once;
+      continue;
+    }
+    const int64_t sent = with.copied.told_after + kRoundsBetweenTallies;
+    EXPECT_EQ(with.copied.told_after % kRoundsBetweenTallies, 0);
+    for (size_t r = 0; r < replicas.size(); ++r) {
+      EXPECT_LE(with.copied.rounds[r], sent);
+      EXPECT_LE(with.copied.rounds[r], with.rounds[r]);
+    }
+    std::map<int32_t, int64_t> of_row;
+    for (const CacheCopy& copy : copies) of_row[copy.row] = copy.tokens;
+    copied += std::ssize(copies), in_vain += std::ssize(copies);
+    for (size_t i = 0; i < with.moved.size(); ++i) {
+      const SampleMove& move = with.handed.moves[i];
+      if (move.copied == 0) continue;
+      EXPECT_EQ(move.copied, of_row.at(move.row));
+      EXPECT_GT(with.moved[i].cached, 0);  // at least the rounds between
+      --in_vain;
+      for (size_t j = 0; j < without.moved.size(); ++j) {
+        const bool same = without.handed.moves[j].row == move.row;
+        EXPECT_TRUE(!same || with.moved[i].cached == without.moved[j].cached - move.copied);
+      }
+    }
+  }
+  EXPECT_GT(copied, in_vain);
+  EXPECT_GT(in_vain, 0);
+  EXPECT_GT(at_once, 0);
+}
+
 struct Step {
   double seconds = 0, scored = 0;  // of all, and until the last sample is scored
 };
@@ -254,6 +302,56 @@ TEST(HandOverPrices, AgainIsToldByMessages) {
   EXPECT_GE(receivers[2].size(), 7u);
   EXPECT_GT(rounds[1], 0.9 * static_cast<double>(rounds[0]));
   EXPECT_GT(rounds[2], 0.9 * static_cast<double>(rounds[0]));
+}
+
+// How long the replicas that go on wait for what moves, and the step.
+struct Transfer {
+  double wait_s = 0, step_s = 0, peak_bytes = 0;
+};
+
+Transfer transfer_with(const PlanningProblem& problem, const ExecutionPlan& plan) {
+  const auto program = compile(plan, problem);
+  EXPECT_TRUE(program.ok()) << program.status().message();
+  SimOptions options;
+  options.events = true;
+  const auto trace = simulate(*program, problem, committed_calibration(), options);
+  EXPECT_TRUE(trace.ok()) << trace.status().message();
+  // The rounds of a replica that goes on: those before the hand-over and those behind it.
+  std::map<int32_t, std::vector<std::pair<double, double>>> rounds;
+  for (const TraceEvent& event : trace->events)
+    if (event.kind == EventKind::kGenerate)
+      rounds[event.device.value].push_back({event.start_s, event.end_s});
+  Transfer out{0, trace->step_s, peak_bytes(*trace)};
+  for (auto& [device, spans] : rounds) {
+    std::sort(spans.begin(), spans.end());
+    if (spans.size() > 1 && spans[1].second > spans[1].first)
+      out.wait_s = std::max(out.wait_s, spans[1].first - spans[0].second);
+  }
+  return out;
+}
+
+// Over a network that has the time for them copies save nearly all of the wait, and take room where
+// they go. Where it has not, the rest waits behind them; within a node there is nothing to save.
+TEST(HandOverPrices, CopiesAheadSaveTheWaitForANetwork) {
+  PlanningProblem problem = tail_problem(
+      {.gpu = "b200", .nodes = 4, .devices = 2, .prompts = 256, .prompt_tokens = 1024}, 2048);
+  ExecutionPlan plan = roomy_plan(problem);
+  plan.fusion.migrate_below_samples = 32;
+  const auto waits = [&](double gbps, int64_t below) {
+    for (Node& node : problem.cluster.nodes) node.nic_gbps_per_gpu = gbps;
+    plan.fusion.pre_copy_below_samples = below;
+    const Transfer out = transfer_with(problem, plan);
+    std::printf("%.0f Gb/s, copied at %d: waits %.3f s, step %.3f s\n", gbps,
+                static_cast<int>(below), out.wait_s, out.step_s);
+    return out;
+  };
+  const Transfer at_once = waits(50, 0);
+  for (const int64_t below : {48, 64}) {
+    const Transfer ahead = waits(50, below);
+    EXPECT_LT(ahead.wait_s, 0.5 * at_once.wait_s);
+    EXPECT_LT(ahead.step_s, at_once.step_s - 0.5 * (at_once.wait_s - ahead.wait_s));
+  }
+  EXPECT_GT(waits(2, 48).wait_s, waits(2, 0).wait_s);
 }
 
 // Where all but the generation is on half of the devices, replicas there have room for their own

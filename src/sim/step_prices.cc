@@ -24,6 +24,15 @@ double counts_s(double count_s, const BatchRound& round, int64_t before, double 
   return static_cast<double>(counts) * std::max(0.0, count_s - beside_s);
 }
 
+// What counts add to rounds, and what ranks tell each other beside one of them.
+double told_s(const ReplicaRequests& work, const BatchRound& round, int64_t before,
+              double rounds_s) {
+  const double out = counts_s(work.count_s, round, before, rounds_s);
+  if (work.told_after <= before || work.told_after > before + round.rounds) return out;
+  const double beside_s = kRoundsBetweenTallies * rounds_s / static_cast<double>(round.rounds);
+  return out + std::max(0.0, work.told_s - std::max(0.0, beside_s - work.count_s));
+}
+
 void add_link(DeviceId device, bool network, std::vector<int32_t>* ports) {
   ports->push_back(port_of(device, network ? TrackKind::kNetworkOut : TrackKind::kNvlinkOut));
   ports->push_back(port_of(device, network ? TrackKind::kNetworkIn : TrackKind::kNvlinkIn));
@@ -201,7 +210,7 @@ void StepPrices::take_hand_over() {
   for (const SamplePart part : parts_of_call(program_, id))
     generated_[part] = generated_rows(handed, part);
   told_.emplace_back();
-  counts_s_.push_back(cost(id).tally_s());
+  counts_s_.push_back(cost(id).tally_s(kTallyBytes));
   for (size_t at = 1; at < handed.size(); ++at) {
     told_.push_back(progress_told(where, handed[at - 1], std::ssize(program_.ranks)).messages);
     counts_s_.push_back(busiest_port_s(counts_told(where, handed[at - 1])));
@@ -354,8 +363,8 @@ std::vector<SampleRows> StepPrices::told_rows(CallId id) const {
 
 // A collective of all ranks.
 double StepPrices::first_hand_over_s() const {
-  const auto samples = static_cast<int64_t>(lengths_.prompt.size());
-  return everyone_s(CollectiveOp::kAllReduce, static_cast<double>(progress_bytes(samples)));
+  const int64_t numbers = std::ssize(lengths_.prompt) * handed_numbers(program_.scoring);
+  return everyone_s(CollectiveOp::kAllReduce, static_cast<double>(progress_bytes(numbers)));
 }
 
 // Messages that begin together: those of one port follow each other.
@@ -368,6 +377,10 @@ double StepPrices::busiest_port_s(const std::vector<ToldMessage>& messages) cons
       out = std::max(out, ports[port] += time.seconds);
   }
   return out;
+}
+
+double StepPrices::copy_bytes(const CacheCopy& copy) const {
+  return static_cast<double>(copy.tokens) * cost(program_.scoring.generate).cache_bytes_per_token();
 }
 
 std::vector<double> StepPrices::moved_messages(size_t at, size_t move) const {
@@ -492,7 +505,7 @@ int64_t StepPrices::run_rounds(
   const auto priced = [&](const BatchRound& round) {
     const auto agreements = static_cast<double>(agreements_in(before, round.rounds, round.due));
     double seconds = work.pace * cost.rounds_s(round);
-    if (work.count_s > 0) seconds += counts_s(work.count_s, round, before, seconds);
+    if (work.count_s > 0) seconds += told_s(work, round, before, seconds);
     before += round.rounds;
     visit(round, seconds, agreements * agreement_s);
   };

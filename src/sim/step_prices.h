@@ -25,13 +25,18 @@
 namespace braid::inline sim {
 
 // Requests of a replica, the tokens that its cache has, rounds to make at most (-1: all), how many
-// times as long these take, and seconds of a count of what is left (program/hand_over.h).
+// times as long these take, and seconds of a count of what is left (program/hand_over.h). Where
+// caches are copied ahead (program/pre_copy.h): rounds after which ranks tell how far they are,
+// with its seconds, and after which copies are sent (-1: neither).
 struct ReplicaRequests {
   std::vector<BatchRequest> requests;
   int64_t budget_tokens = 0;
   int64_t most_rounds = -1;
   double pace = 1;
   double count_s = 0;
+  int64_t told_after = -1;
+  double told_s = 0;
+  int64_t copied_after = -1;
 };
 
 class StepPrices {
@@ -59,6 +64,9 @@ class StepPrices {
   const Partition& partition(CallId call, SamplePart part = SamplePart::kAll) const;
   // Of a program that hands its generation over, in their order.
   const std::vector<PricedHandOver>& hand_overs() const { return handed_; }
+  // Caches that are copied ahead of the first of them, and the bytes that each rank sends of one.
+  const std::vector<CacheCopy>& copies() const { return handed_.front().copied.decided.copies; }
+  double copy_bytes(const CacheCopy& copy) const;
   // New tokens so far of what is left at the last one, by row; 0: of others.
   std::vector<int64_t> begun_lens() const;
   // Bytes that a rank of a call holds for beginnings that it has scored, and at most beside them in

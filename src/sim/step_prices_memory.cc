@@ -259,6 +259,11 @@ ReplicaRequests StepPrices::replica_requests(CallId call, int dp_rank, SamplePar
   if (of_hand_over(program_, call, part)) {
     out.most_rounds = handed_[hand_over_of(part)].rounds[dp_rank];
     out.count_s = counts_s_[hand_over_of(part)];
+    const PricedCopies& copied = handed_[hand_over_of(part)].copied;
+    out.told_after = copied.told_after;
+    if (copied.told_after >= 0)
+      out.told_s = cost(call).tally_s(told_ahead_bytes(std::ssize(lengths_.prompt)));
+    if (!copied.rounds.empty()) out.copied_after = copied.rounds[dp_rank];
   }
   return out;
 }

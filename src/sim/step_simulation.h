@@ -194,9 +194,12 @@ class StepSimulation {
     int64_t rounds = 0;
     double seconds = 0, agreement_s = 0;                 // of all, and of that what agreements take
     std::vector<std::pair<double, int64_t>> curve = {};  // seconds so far, pages
+    double copied_s = 0;                                 // until caches are copied ahead
   };
   ReplicaRounds run_rounds(CallId id, ReplicaRequests work) const;
   void expand_replica(CallId id, int dp_rank, const ReplicaRounds& run, SamplePart part);
+  void add_copies(CallId id, const std::vector<TaskId>& sending);
+  void add_copy(const CacheCopy& copy, DeviceId to, const std::vector<TaskId>& sending);
   void remember_cache(CallId id, StagePoint at, TaskId task, const ReplicaRounds& run,
                       SamplePart part);
   void remember_op(const OpEvent& op, const std::vector<DeviceId>& devices, double busy_s);

@@ -91,12 +91,16 @@ class JobHandOver : public JobRun {
     return out;
   }
 
-  // Samples that went to another replica at the first, second, ... hand-over, over all steps.
-  static double migrated(const std::string& name, int number = 1) {
+  // Of a metric, over all steps.
+  static double sum_of(const std::string& name, const std::string& metric) {
     double out = 0;
-    const std::string metric = cat("rollout/migrated", number > 1 ? cat("_", number) : "");
     for (const Json& row : metrics(name)) out += row.value(metric, 0.0);
     return out;
+  }
+
+  // Samples that went to another replica at the first, second, ... hand-over, over all steps.
+  static double migrated(const std::string& name, int number = 1) {
+    return sum_of(name, cat("rollout/migrated", number > 1 ? cat("_", number) : ""));
   }
 
   static void expect_same_run(const std::string& whole, const std::string& handed) {
@@ -198,6 +202,35 @@ TEST_F(JobHandOver, ScoredPrefixesChangeNoBit) {
   EXPECT_TRUE(again_tokens > 0 || !full_tier());
 }
 
+// Caches are copied ahead of the first hand-over: alone, where it is handed over again, and where
+// beginnings are scored.
+TEST_F(JobHandOver, PreCopiesChangeNoBit) {
+  for (LayoutCase of : hand_over_cases()) {
+    if ((of.full || of.name == "slices") && !full_tier()) continue;
+    SCOPED_TRACE(of.name);
+    of.name = "copied-" + of.name;
+    of.more = {"rollout.max_response_length=48", "data.train=task:sort_digits:8"};
+    const std::string whole = run(of, {});
+    if (HasFatalFailure()) return;
+    double copied = 0, in_vain = 0, moved = 0;
+    const auto ahead = [&](const Below& below, const std::string& how) {
+      const std::string handed = run(of, below, {}, ", pre_copy_below_samples: 7" + how);
+      if (HasFatalFailure()) return;
+      expect_same_run(whole, handed);
+      copied += sum_of(handed, "rollout/pre_copied");
+      in_vain += sum_of(handed, "rollout/pre_copied_in_vain");
+      moved += migrated(handed);
+    };
+    ahead({3}, "");
+    if (HasFatalFailure()) return;
+    ahead({4, 2}, ", scored_prefixes: true");
+    if (HasFatalFailure()) return;
+    EXPECT_GT(copied, 0);
+    EXPECT_GT(copied, in_vain) << "no copy was of use";
+    EXPECT_GE(moved, copied - in_vain);
+  }
+}
+
 // Handed over again when fewer are left: at each number samples moved, but for two replicas, of
 // which one goes on after the first or the second. With every other way in which they may move,
 // too: to replicas that are given samples by predicted lengths, with caches and with tokens alone.
@@ -230,14 +263,14 @@ TEST_F(JobHandOver, AgainChangesNoBit) {
 class JobHandOverDeath : public JobHandOver {
  protected:
   // At a hand-over of a step, from 1 on.
-  static void die_at(LayoutCase of, const Below& below, int number) {
+  static void die_at(LayoutCase of, const Below& below, int number, const std::string& how = "") {
     const std::vector<std::string> saves = {"checkpoint.every_steps=1", "checkpoint.keep_last=9",
                                             "checkpoint.resume=auto"};
     of.name = cat("alive-", number);
-    const std::string whole = run(of, below, saves);
+    const std::string whole = run(of, below, saves, how);
     of.name = cat("death-", number);
-    const std::string name = name_of(of, below, "");
-    const auto child = start(command_of(of, below, saves));
+    const std::string name = name_of(of, below, how);
+    const auto child = start(command_of(of, below, saves, how));
     ASSERT_TRUE(reaches(name, 2, *child));
     const std::vector<pid_t> ranks = children_of(child->pid());
     ASSERT_GE(ranks.size(), 2u);
@@ -255,7 +288,7 @@ class JobHandOverDeath : public JobHandOver {
     ::kill(ranks.back(), SIGKILL);
     EXPECT_EQ(ending(*child).end, "exited with status 1");
     for (const pid_t rank : ranks) EXPECT_NE(::kill(rank, 0), 0) << "an orphan";
-    finish(command_of(of, below, saves));
+    finish(command_of(of, below, saves, how));
     EXPECT_EQ(state_of(whole), state_of(name));
   }
 };
@@ -263,6 +296,11 @@ class JobHandOverDeath : public JobHandOver {
 TEST_F(JobHandOverDeath, LosesNothing) {
   if (!full_tier()) GTEST_SKIP() << "a minute of training";
   die_at(hand_over_cases().front(), {5}, 1);
+}
+
+TEST_F(JobHandOverDeath, PreCopiesLoseNothing) {
+  if (!full_tier()) GTEST_SKIP() << "a minute of training";
+  die_at(hand_over_cases().front(), {3}, 1, ", pre_copy_below_samples: 7");
 }
 
 TEST_F(JobHandOverDeath, AgainLosesNothing) {
