@@ -16,7 +16,7 @@ namespace {
 double token_weight(const AlgorithmOptions& options, const Denominators& denominators,
                     int64_t response_len) {
   const auto length = static_cast<double>(response_len);
-  if (options.loss_agg == "token_mean") return 1 / denominators.tokens;
+  if (divides_by_tokens(options)) return 1 / denominators.tokens;
   if (options.loss_agg == "seq_mean_token_mean") return 1 / (length * denominators.samples);
   if (options.loss_agg == "seq_mean_token_sum") return 1 / denominators.samples;
   BRAID_CHECK(options.loss_agg == "constant_norm", options.loss_agg);
@@ -39,7 +39,7 @@ TokenWeights token_weights(const AlgoBatch& batch, const Denominators& denominat
   for (const int64_t length : batch.response_lens) {
     weights.insert(weights.end(), length, token_weight(options, denominators, length));
   }
-  const bool by_token = options.loss_agg == "token_mean";
+  const bool by_token = divides_by_tokens(options);
   TokenWeights result;
   result.denominator = by_token ? denominators.tokens : denominators.samples;
   result.count = static_cast<double>(by_token ? weights.size() : batch.response_lens.size());

@@ -25,6 +25,11 @@ struct TokenWeights {
 TokenWeights token_weights(const AlgoBatch& batch, const Denominators& denominators,
                            const AlgorithmOptions& options, const at::Tensor& like);
 
+// Whether what is summed is divided by a number of tokens, so that other totals scale it alone.
+inline bool divides_by_tokens(const AlgorithmOptions& options) {
+  return options.loss_agg == "token_mean";
+}
+
 // For each sample the mean over its tokens, repeated for each token [R]. Differentiable.
 at::Tensor sample_mean_per_token(const at::Tensor& values_R,
                                  const std::vector<int64_t>& response_lens);

@@ -155,6 +155,8 @@ void note_what_it_looks_at(const AlgorithmOptions& options, Call* call) {
   call->by_samples =
       kto || (tokens && options.normalize_advantages != "group" && function != "rloo_advantages");
   call->by_groups = kto || tokens || function == "best_and_worst" || function == "grpo_advantages";
+  call->groups_alone = (tokens || function == "grpo_advantages") && !call->sums_step &&
+                       options.normalize_advantages != "batch";
 }
 
 // Whether a select comes after the call in its step.

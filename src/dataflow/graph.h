@@ -63,7 +63,8 @@ struct Call {
   bool by_groups = false;
   bool by_samples = false;  // with groups: beside rewards it looks at the sample alone
   bool sums_step = false;
-  int64_t every_steps = 1;  // follow: in the last of every so many steps of a run
+  bool groups_alone = false;  // with groups: of other samples not even rewards
+  int64_t every_steps = 1;    // follow: in the last of every so many steps of a run
   // It works on the samples of so many steps later (generated_ahead()).
   int64_t steps_ahead = 0;
   // Generate: it ends when enough groups have finished, and what it leaves is carried to the next

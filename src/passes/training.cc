@@ -1,5 +1,6 @@
 #include "passes/training.h"
 
+#include <ATen/core/grad_mode.h>
 #include <ATen/ops/index_select.h>
 #include <ATen/ops/tensor.h>
 
@@ -7,6 +8,7 @@
 #include <cmath>
 #include <utility>
 
+#include "algo/aggregation.h"
 #include "algo/batch.h"
 #include "base/contains.h"
 #include "base/log.h"
@@ -57,10 +59,18 @@ void Training::begin(const Call& call, TrainWork work, int64_t step) {
   ran_out_ = repeats_ = false;
   open_.reset();
   held_ = {};
-  stopped_ = step < idle_steps() || work_.partition->minibatches.empty();
+  stopped_ = step < idle_steps() || (work_.partition->minibatches.empty() && !work_.more);
   call_metrics_.clear();
   losses_.clear();
   packed_.clear();
+}
+
+void Training::go_on(TrainWork work) {
+  work_ = std::move(work);
+  go_to_minibatch(0);
+  const std::vector<MiniBatch>& minibatches = work_.partition->minibatches;
+  if (minibatches.empty() && !work_.more) stopped_ = true;
+  if (open_ && !minibatches.empty() && !minibatches.front().begun) forget_update();
 }
 
 void Training::resume(const Call& call, TrainWork work, int64_t step, TrainingProgress progress) {
@@ -74,12 +84,16 @@ void Training::go_to_minibatch(size_t minibatch) {
   cursor_ = OpCursor(work_.ops.ops, static_cast<int32_t>(minibatch));
 }
 
-void Training::repeat(TrainWork work) {
+void Training::forget_update() {
   call_metrics_ = std::move(open_->call_metrics);
   open_.reset();
   drop();
   zero();
   model().rest();
+}
+
+void Training::repeat(TrainWork work) {
+  forget_update();
   recut(std::move(work));
   ran_out_ = false;
   repeats_ = true;
@@ -129,24 +143,42 @@ Status Training::run_ops(OpKind kind, const Run& run) {
 }
 
 Status Training::open_update() {
-  open_ = Open{{}, static_cast<int64_t>(minibatch().rows.size()), 0, 0, call_metrics_};
+  open_ = Open{{}, 0, 0, 0, call_metrics_};
   why_ran_out_.clear();
   refusal_.clear();
   retried_ = false;
   norm_.reset();
+  if (role().gradients) role().gradients->zero();
+  begin_part();
+  return ok_status();
+}
+
+// Of an update that is made in parts each has others of its samples.
+void Training::begin_part() {
+  open_->expected = static_cast<int64_t>(minibatch().rows.size());
   const LossTotals& totals = minibatch().totals;
   denominators_ = {static_cast<double>(totals.tokens), static_cast<double>(totals.samples),
                    static_cast<double>(totals.groups)};
   if (contains(call_->reads, "preferred"))
     denominators_.groups = groups_with_pairs(store_, minibatch().rows);
-  if (reports() && work_.ops.at.stage == 0) open_->tokens = row_tokens(store_, own_rows());
+  if (reports() && work_.ops.at.stage == 0) open_->tokens += row_tokens(store_, own_rows());
   const size_t micro_batches = minibatch().micro_batches[work_.ops.at.dp_rank].size();
-  backwards_left_ = micro_batches * work_.ops.bodies.size();
+  // The last one of a part is not the last of the update.
+  backwards_left_ = micro_batches * work_.ops.bodies.size() + (minibatch().goes_on ? 1 : 0);
   model().keep_packed(work_.keeps_packed && micro_batches > 1);
   const auto update = static_cast<uint64_t>(step_) << 32 | open_minibatch();
-  model().set_dropout_seed(mix_seed(static_cast<uint64_t>(config_.train.seed), update));
-  if (role().gradients) role().gradients->zero();
-  return ok_status();
+  uint64_t seed = mix_seed(static_cast<uint64_t>(config_.train.seed), update);
+  if (minibatch().goes_on) seed = mix_seed(seed, static_cast<uint64_t>(open_->computed) + 1);
+  model().set_dropout_seed(seed);
+}
+
+void Training::scale_gradients(double tokens) {
+  const double factor = tokens / denominators_.tokens;
+  if (!divides_by_tokens(config_.algorithm) || factor == 1) return;
+  if (role().gradients) return role().gradients->scale(factor);
+  const at::NoGradGuard no_grad;
+  for (const auto& [name, parameter] : model().trainable_parameters())
+    if (parameter.grad().defined()) parameter.mutable_grad().mul_(factor);
 }
 
 // Whether gradients are summed over other ranks than the data-parallel ones.
@@ -192,7 +224,11 @@ Status Training::begin_passes() {
     opened = true;
     return open_update();
   }));
-  BRAID_CHECK(opened, "passes begin with the gradients at zero");
+  BRAID_CHECK(opened != minibatch().begun, "passes begin with the gradients at zero");
+  if (opened) return ok_status();
+  const double tokens = denominators_.tokens;
+  begin_part();
+  scale_gradients(tokens);
   return ok_status();
 }
 
@@ -223,9 +259,10 @@ Status Training::run_pass(const ScheduleOp& pass) {
 // What is left of the passes, and the sums that follow them.
 Status Training::end_passes() {
   if (!passes_) return ok_status();
+  const bool goes_on = minibatch().goes_on;
   BRAID_TRY(cursor_.end_passes([&](int32_t op) { return run_op_of_passes(op); }));
   BRAID_TRY(passes_->finish());
-  why_ran_out_ = passes_->ran_out();
+  if (why_ran_out_.empty()) why_ran_out_ = passes_->ran_out();
   if (!why_ran_out_.empty()) check_.forget();
   const HeldByPasses& held = passes_->held();
   held_.most_micro_batches = std::max(held_.most_micro_batches, held.most_micro_batches);
@@ -233,6 +270,7 @@ Status Training::end_passes() {
   held_.most_of_one = std::max(held_.most_of_one, held.most_of_one);
   passes_.reset();
   packed_.clear();
+  if (goes_on) settle();
   return ok_status();
 }
 

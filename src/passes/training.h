@@ -1,4 +1,5 @@
-// The training of one rank: mini-batches of a step's samples, each an update. begin() opens a train
+// The training of one rank: mini-batches of a step's samples, each an update, the first of which
+// may be made in parts (program/streamed_update.h). begin() opens a train
 // call with the ops of this rank (program/expand.h); then, for each mini-batch until done():
 // pass(), reduce(), agree(), update(), gather(), which execute the ops of that mini-batch that say
 // so in Op::run. Nothing changes weights but update() and gather(). Several calls may be open at
@@ -55,6 +56,7 @@ struct TrainWork {
   // Packed copies of matrices may stay between micro-batches: speed for memory.
   bool keeps_packed = true;
   PassNeeds* needs = nullptr;  // of the call
+  bool more = false;           // of a part of its samples, behind which another comes
   // Another call's passes come between its own, and it is the second of the two.
   bool fused = false, second = false;
 };
@@ -77,6 +79,9 @@ class Training : private PassEnds {
   // Opens a train call of step `step` (from 0). REQUIRES: what the work points to, and the call,
   // outlive the region.
   void begin(const Call& call, TrainWork work, int64_t step);
+  // Goes on with a further part of its samples: behind the gradients of the parts before, where the
+  // first mini-batch was begun by them, else without these.
+  void go_on(TrainWork work);
   // Opens the call again where `progress` of it was taken.
   void resume(const Call& call, TrainWork work, int64_t step, TrainingProgress progress);
   // After the last update.
@@ -167,6 +172,11 @@ class Training : private PassEnds {
   Status run_op_of_passes(int32_t op);
   void commit();
   Status open_update();
+  void begin_part();
+  // Of the parts before, which were divided by that many tokens.
+  void scale_gradients(double tokens);
+  // What the open update was made of so far counts for nothing.
+  void forget_update();
   Status sum_parts(const Op& op);
   // What ranks do with the gradients; where memory runs out, again with more of it.
   Status with_room(const std::function<Status()>& act);

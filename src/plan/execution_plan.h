@@ -127,6 +127,9 @@ struct Fusion {
   // Caches of samples that will move are copied when at most so many are left, more than
   // migrate_below_samples; 0: they move when the generation is handed over.
   int64_t pre_copy_below_samples = 0;
+  // The first mini-batch of the update begins with groups that have finished when a generation is
+  // handed over (program/streamed_update.h).
+  bool train_beside_generation = false;
   friend bool operator==(const Fusion&, const Fusion&) = default;
 };
 

@@ -384,6 +384,7 @@ Result<PlanningProblem> make_problem(const Config& config, const ReadText& read)
   problem.maps_frozen = maps_frozen(config, problem.cluster);
   problem.reduction = reduction_of(config, problem.cluster);
   problem.rewards_together = asks_rewards_together(config);
+  problem.leaves_out_truncated = config.algorithm.mask_truncated;
   problem.train_engine = config.plan.train_engine;
   problem.generate_engine = config.plan.generate_engine;
   // Other engines compute each sample whole.

@@ -93,6 +93,9 @@ std::vector<std::string> diff(const ExecutionPlan& a, const ExecutionPlan& b) {
           b.fusion.pre_copy_below_samples, &lines);
   changed("fusion: scored_prefixes", std::string(flag_text(a.fusion.scored_prefixes)),
           std::string(flag_text(b.fusion.scored_prefixes)), &lines);
+  changed("fusion: train_beside_generation",
+          std::string(flag_text(a.fusion.train_beside_generation)),
+          std::string(flag_text(b.fusion.train_beside_generation)), &lines);
   changed("fusion: predicted_lengths", std::string(flag_text(a.fusion.predicted_lengths)),
           std::string(flag_text(b.fusion.predicted_lengths)), &lines);
   changed("fusion: train_beside_scoring", a.fusion.train_beside_scoring,

@@ -121,6 +121,7 @@ Json plan_json(const ExecutionPlan& plan) {
                  {"migrate_cache", plan.fusion.migrate_cache},
                  {"pre_copy_below_samples", plan.fusion.pre_copy_below_samples},
                  {"scored_prefixes", plan.fusion.scored_prefixes},
+                 {"train_beside_generation", plan.fusion.train_beside_generation},
                  {"predicted_lengths", plan.fusion.predicted_lengths},
                  {"train_beside_scoring", plan.fusion.train_beside_scoring},
                  {"sync_beside_training", plan.fusion.sync_beside_training},
@@ -150,6 +151,8 @@ Result<ExecutionPlan> plan_from_json(const Json& json) {
   BRAID_ASSIGN(plan.fusion.pre_copy_below_samples,
                json_field_or<int64_t>(fusion, "pre_copy_below_samples", 0));
   BRAID_ASSIGN(plan.fusion.scored_prefixes, json_field_or<bool>(fusion, "scored_prefixes", false));
+  BRAID_ASSIGN(plan.fusion.train_beside_generation,
+               json_field_or<bool>(fusion, "train_beside_generation", false));
   BRAID_ASSIGN(plan.fusion.predicted_lengths,
                json_field_or<bool>(fusion, "predicted_lengths", false));
   BRAID_ASSIGN(plan.fusion.train_beside_scoring,

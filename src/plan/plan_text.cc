@@ -168,11 +168,11 @@ Status read_migration(const YamlNode& node, Fusion* fusion) {
 
 Status read_fusion(const YamlNode& node, Fusion* fusion) {
   BRAID_TRY(require_map(node, "fusion"));
-  BRAID_TRY(require_known_keys(node, "fusion.",
-                               {"train_schedules", "migrate_below_samples", "migrate_to_samples",
-                               "migrate_cache", "pre_copy_below_samples", "scored_prefixes",
-                               "predicted_lengths", "train_beside_scoring", "sync_beside_training",
-                               "seed", "units"}));
+  BRAID_TRY(require_known_keys(
+      node, "fusion.",
+      {"train_schedules", "migrate_below_samples", "migrate_to_samples", "migrate_cache",
+       "pre_copy_below_samples", "scored_prefixes", "train_beside_generation", "predicted_lengths",
+       "train_beside_scoring", "sync_beside_training", "seed", "units"}));
   if (const YamlNode* value = node.find("train_schedules")) {
     BRAID_ASSIGN(fusion->train_schedules, read_flag(*value, "fusion.train_schedules"));
   }
@@ -190,6 +190,10 @@ Status read_fusion(const YamlNode& node, Fusion* fusion) {
   }
   if (const YamlNode* value = node.find("scored_prefixes")) {
     BRAID_ASSIGN(fusion->scored_prefixes, read_flag(*value, "fusion.scored_prefixes"));
+  }
+  if (const YamlNode* value = node.find("train_beside_generation")) {
+    BRAID_ASSIGN(fusion->train_beside_generation,
+                 read_flag(*value, "fusion.train_beside_generation"));
   }
   if (const YamlNode* value = node.find("predicted_lengths")) {
     BRAID_ASSIGN(fusion->predicted_lengths, read_flag(*value, "fusion.predicted_lengths"));
@@ -337,6 +341,7 @@ std::string plan_to_yaml(const ExecutionPlan& plan, const Cluster* cluster) {
                    ? cat(", pre_copy_below_samples: ", plan.fusion.pre_copy_below_samples)
                    : "",
                plan.fusion.scored_prefixes ? ", scored_prefixes: true" : "",
+               plan.fusion.train_beside_generation ? ", train_beside_generation: true" : "",
                plan.fusion.predicted_lengths ? ", predicted_lengths: true" : "",
                plan.fusion.train_beside_scoring > 0
                    ? cat(", train_beside_scoring: ", plan.fusion.train_beside_scoring)

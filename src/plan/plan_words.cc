@@ -78,6 +78,8 @@ std::vector<std::string> plan_words(const ExecutionPlan& plan) {
   if (plan.fusion.migrate_below_samples != 0)
     out.push_back(cat("the generation is handed over when at most ", migration_text(plan.fusion),
                       " samples are left"));
+  if (plan.fusion.train_beside_generation)
+    out.push_back("the update begins with what has finished then");
   if (plan.fusion.predicted_lengths)
     out.push_back("samples are given to replicas by predicted lengths, the longest first");
   if (plan.fusion.train_beside_scoring > 0)

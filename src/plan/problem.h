@@ -82,6 +82,9 @@ struct PlanningProblem {
   int64_t max_concurrent = 2048;
   // Something in the list of rewards looks at all samples of a step, so one rank asks it.
   bool rewards_together = false;
+  // No update learns from responses that were cut (algorithm.mask_truncated): so which samples its
+  // mini-batches have is known when all are generated.
+  bool leaves_out_truncated = false;
   Reduction reduction = Reduction::kNative;  // of tensor-parallel ranks
   int64_t engine_batch_tokens = 0;  // most of one forward of the generation engine; 0 = its usual
   // Whose efficiencies the cost model takes, such as "megatron-core" and "vllm"; "" = its default.

@@ -3,6 +3,7 @@
 
 #include <string>
 
+#include "config/algorithm_traits.h"
 #include "plan/execution_plan.h"
 #include "plan/problem.h"
 
@@ -16,6 +17,7 @@ struct TestProblem {
   int64_t prompts = 256, samples = 1, minibatches = 4;
   int64_t prompt_tokens = 128, response_tokens = 384;
   bool dynamic_sampling = false;
+  bool looks_at_groups = false;  // compute calls say what they look at, with the usual options
 };
 
 inline PlanningProblem make_test_problem(const TestProblem& test = {}) {
@@ -24,6 +26,7 @@ inline PlanningProblem make_test_problem(const TestProblem& test = {}) {
   options.name = test.algorithm;
   options.dynamic_sampling = test.dynamic_sampling;
   problem.graph = *make_graph(options);
+  if (test.looks_at_groups) note_what_it_looks_at(default_options(test.algorithm), &problem.graph);
   for (Call& call : problem.graph.calls)
     if (call.kind == CallKind::kReward && test.algorithm == "ppo") call.role = RoleId{"reward"};
   if (test.algorithm == "ppo") problem.graph.roles.push_back({RoleId{"reward"}, true, false});

@@ -506,6 +506,21 @@ Status check_sync_beside_training(const ExecutionPlan& plan, const PlanningProbl
   return ok_status();
 }
 
+// It begins with what has finished when a generation is handed over.
+Status check_train_beside_generation(const ExecutionPlan& plan) {
+  const auto refused = [](const std::string& why) {
+    return invalid_input(cat("fusion.train_beside_generation: ", why, "; set it false"));
+  };
+  if (plan.fusion.migrate_below_samples == 0)
+    return refused(
+        "the update begins with what has finished when the generation is handed over, and "
+        "migrate_below_samples is 0, so that it is not");
+  if (plan.fusion.train_schedules) return refused("is not available with fusion.train_schedules");
+  if (plan.fusion.train_beside_scoring != 0)
+    return refused("is not available with fusion.train_beside_scoring");
+  return ok_status();
+}
+
 Status check_fusion(const ExecutionPlan& plan, const PlanningProblem& problem) {
   if (plan.fusion.migrate_to_samples < 0)
     return invalid_input("fusion.migrate_to_samples: must not be negative");
@@ -518,6 +533,7 @@ Status check_fusion(const ExecutionPlan& plan, const PlanningProblem& problem) {
         "fusion: migrate_to_samples, migrate_cache, pre_copy_below_samples and scored_prefixes say "
         "what becomes of samples that are left when a generation is handed over, and "
         "migrate_below_samples is 0, so that none is; set that, or remove them");
+  if (plan.fusion.train_beside_generation) BRAID_TRY(check_train_beside_generation(plan));
   if (plan.fusion.predicted_lengths) BRAID_TRY(check_predicted_lengths(plan, problem));
   if (plan.fusion.train_beside_scoring != 0) BRAID_TRY(check_train_beside_scoring(plan, problem));
   if (plan.fusion.sync_beside_training) BRAID_TRY(check_sync_beside_training(plan, problem));

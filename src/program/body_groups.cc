@@ -5,6 +5,7 @@
 #include "program/expand.h"
 #include "program/hand_over.h"
 #include "program/lower.h"
+#include "program/streamed_update.h"
 
 namespace braid::inline program {
 namespace {
@@ -55,7 +56,7 @@ void add_groups(const Program& program, CallId id, const BodyGroups& groups, Dev
   for (Instruction& each : *body)
     if (each.kind == OpKind::kTally && counts_together(each.part))
       each.detail = groups.tally.at(device);
-  if (groups.copies.empty()) return;
+  if (groups.copies.empty() || ends_before_update(program, id, body->front().part)) return;
   const auto insert_after = [&](OpKind before, OpKind added) {
     const auto spot = std::find_if(body->begin(), body->end(),
                                    [&](const Instruction& i) { return i.kind == before; });

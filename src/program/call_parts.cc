@@ -8,6 +8,7 @@
 #include "base/status.h"
 #include "base/text.h"
 #include "program/scored_prefixes.h"
+#include "program/streamed_update.h"
 
 namespace braid::inline program {
 namespace {
@@ -19,6 +20,15 @@ Partition part_of_early(const Program& program, const Partition& whole, CallId c
   if (!permuted_anew) return part_of_update(whole, program.early_update, part);
   if (part == parts_of_call(program, call).back()) return whole;
   return {{}, std::vector<SampleRows>(whole.owned.size())};
+}
+
+Partition part_of_streamed(const Program& program, const Partition& whole,
+                           const PartitionedCall& call, SamplePart part, const StepParts& step) {
+  const bool early = ends_before_update(program, call.call, part);
+  if (step.at_once) return early ? Partition{{}, std::vector<SampleRows>(call.strategy.dp)} : whole;
+  const StreamedSamples samples{whole, call.samples, call.strategy, call.options};
+  return step.again && !early ? partition_again(program, samples, step.handed)
+                              : partition_streamed(program, samples, part, step.handed);
 }
 
 // Of a scorer that scores beginnings, in the part that has them or what is after them; none where
@@ -111,6 +121,7 @@ StepParts retained(StepParts step, const std::vector<bool>& kept) {
   for (auto& [part, shares] : step.given)
     for (SampleRows& rows : shares) left.renumber(&rows);
   step.permuted_anew |= left.drops() && !step.scored.empty();
+  step.at_once |= left.drops();
   return step;
 }
 
@@ -122,12 +133,13 @@ std::vector<SampleRows> scored_in_parts(const Program& program, const Partitione
 
 Partition partition_part(const Program& program, const PartitionedCall& call, SamplePart part,
                          const StepParts& step, const Partition* whole) {
-  if (begins_early(program, call.call)) {
-    Partition anew;
-    if (whole == nullptr) anew = partition_samples(call.samples, call.strategy, call.options);
-    return part_of_early(program, whole == nullptr ? anew : *whole, call.call, part,
-                         step.permuted_anew);
-  }
+  Partition anew;
+  if (whole == nullptr && (begins_early(program, call.call) || is_streamed(program, call.call)))
+    anew = partition_samples(call.samples, call.strategy, call.options);
+  const Partition& all = whole == nullptr ? anew : *whole;
+  if (begins_early(program, call.call))
+    return part_of_early(program, all, call.call, part, step.permuted_anew);
+  if (is_streamed(program, call.call)) return part_of_streamed(program, all, call, part, step);
   if (const auto given = step.given.find({call.call, part}); given != step.given.end())
     return part_of_given(program, call, part, step, given->second);
   if (hand_overs_of(program, call.call) > 0) return part_of_handed(program, call, part, step);

@@ -21,6 +21,10 @@ struct StepParts {
   // were dropped since, so that the update's mini-batches are others.
   std::vector<SampleRows> scored;
   bool permuted_anew = false;
+  // Of an update that begins beside the generation: all of its samples are of its last part, since
+  // some were dropped; or that has those of the parts before it again, where each rank has them,
+  // since memory ran out.
+  bool at_once = false, again = false;
   // Of calls that had begun when samples were dropped: the rows that each data-parallel rank was
   // given, which stay where they are, [call, part][dp rank].
   std::map<std::pair<CallId, SamplePart>, std::vector<SampleRows>> given = {};
@@ -41,7 +45,7 @@ struct PartitionedCall {
 std::vector<SampleRows> scored_in_parts(const Program& program, const PartitionedCall& update,
                                         int64_t samples);
 // The samples of a part on all data-parallel ranks of the call. `whole`: partition_samples() of an
-// update that begins early, where it is known. REQUIRES: the call runs in parts, and what decides
+// update that runs in parts, where it is known. REQUIRES: the call runs in parts, and what decides
 // this part is known: of a hand-over what it told, of the last part what all did.
 Partition partition_part(const Program& program, const PartitionedCall& call, SamplePart part,
                          const StepParts& step, const Partition* whole = nullptr);

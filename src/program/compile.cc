@@ -22,6 +22,7 @@
 #include "program/placement.h"
 #include "program/residency.h"
 #include "program/scored_prefixes.h"
+#include "program/streamed_update.h"
 #include "program/weight_sync.h"
 
 namespace braid::inline program {
@@ -107,6 +108,26 @@ class PlanCompiler {
   Status begin_early() {
     BRAID_ASSIGN(program_.early_update, early_update(program_, plan_.fusion.train_beside_scoring,
                                                      problem_.workload.minibatches));
+    return ok_status();
+  }
+
+  // An update begins with what has finished when the generation is handed over.
+  Status stream_update() {
+    BRAID_ASSIGN(const StreamedUpdate streamed, streamed_update(program_));
+    const RoleId& role = call(streamed.update).role;
+    if (role_plan(plan_, role).weights == Residency::kHost)
+      return invalid_input(cat("fusion.train_beside_generation: the weights of ", role,
+                               " rest on the host between calls; set it false, or leave them on "
+                               "the devices"));
+    if (problem_.leaves_out_truncated)
+      return invalid_input(
+          "fusion.train_beside_generation: the update leaves out responses that were cut "
+          "(algorithm.mask_truncated), so its mini-batches are known when all have ended; set it "
+          "false, or algorithm.mask_truncated=false");
+    CallPlacement& asks = program_.calls[streamed.reward.value];
+    asks.mesh.devices = asking_ranks(program_, streamed);
+    asks.strategy.dp = static_cast<int>(asks.mesh.devices.size());
+    program_.scoring.streamed = streamed;
     return ok_status();
   }
 
@@ -196,13 +217,32 @@ class PlanCompiler {
     for (size_t i = 0; i + 1 < parts.size(); ++i) {
       hand_over(generate, parts[i]);
       for (const CallId scorer : scorers) exchange_finished(generate, scorer, parts[i]);
+      const StreamedUpdate& streamed = program_.scoring.streamed;
+      if (streamed.is_on())
+        for (const CallId reader : {streamed.reward, streamed.update})
+          exchange_finished(generate, reader, parts[i]);
       run({generate}, parts[i + 1]);
       for (const CallId scorer : scorers) {
         bring_state(scorer);
         run({scorer}, parts[i]);
         for (auto& arriving : arrivals_[scorer.value]) arriving.clear();
       }
+      if (streamed.is_on()) train_finished(streamed, parts[i]);
     }
+  }
+
+  // What of that is worth what, and the gradients of it.
+  void train_finished(const StreamedUpdate& streamed, SamplePart part) {
+    run({streamed.reward}, part);
+    run({streamed.advantages}, part);
+    std::vector<CallId> scorers = program_.scoring.scorers;
+    scorers.push_back(streamed.advantages);
+    for (const CallId scorer : scorers)
+      exchange_of_part(scorer, streamed.update, part, scorer,
+                       [&](DeviceId device) { return end_on(scorer, device.value); });
+    run({streamed.update}, part);
+    for (const CallId id : {streamed.reward, streamed.update})
+      for (auto& arriving : arrivals_[id.value]) arriving.clear();
   }
 
   void hand_over(CallId generate, SamplePart part) {
@@ -223,15 +263,25 @@ class PlanCompiler {
   }
 
   // What a generation has finished when it is handed over.
-  void exchange_finished(CallId generate, CallId scorer, SamplePart part) {
-    Exchange out{generate, scorer, exchanged_fields(program_.graph, generate, scorer), {}};
-    if (scores_beginnings(program_, scorer) && part == begun_part(program_))
-      out.fields.emplace_back(kBegunIds);
-    out.part = part;
-    out.members = exchange_members(program_, generate, scorer);
-    add_exchange(std::move(out), generate, [&](DeviceId device) {
+  void exchange_finished(CallId generate, CallId reader, SamplePart part) {
+    exchange_of_part(generate, reader, part, generate, [&](DeviceId device) {
       return std::vector<InstructionId>{InstructionId{handed_[device.value]}};
     });
+  }
+
+  using WaitsOf = std::function<std::vector<InstructionId>(DeviceId)>;
+  // What goes from one call to another in a part that is of a hand-over.
+  void exchange_of_part(CallId producer, CallId reader, SamplePart part, CallId place,
+                        const WaitsOf& waits) {
+    Exchange out{producer, reader, exchanged_fields(program_.graph, producer, reader), {}};
+    for (const std::string& field : streamed_fields(program_, producer, reader, part))
+      out.fields.push_back(field);
+    const bool begun = producer == program_.scoring.generate &&
+                       scores_beginnings(program_, reader) && part == begun_part(program_);
+    if (begun) out.fields.emplace_back(kBegunIds);
+    out.part = part;
+    out.members = exchange_members(program_, producer, reader);
+    add_exchange(std::move(out), place, waits);
   }
 
   // The calls that a select may run again, itself included.
@@ -435,7 +485,7 @@ class PlanCompiler {
     }
     for (const CallId id : together)
       for (const RoleId& role : roles_of(id))
-        if (changes(call(id), role)) forget_copies(role);
+        if (changes(call(id), role) && !ends_before_update(program_, id, part)) forget_copies(role);
   }
 
   // The call's instructions on a rank, the first with what it waits for.
@@ -443,7 +493,8 @@ class PlanCompiler {
                                    SamplePart part) {
     const bool left = id == program_.scoring.generate;
     const bool handed = of_hand_over(program_, id, part);
-    std::vector<Instruction> body = lower(call(id), id, part, left && handed);
+    std::vector<Instruction> body =
+        lower(call(id), id, part, handed && (left || is_streamed(program_, id)));
     const CallPlacement& where = placement(id);
     const bool other_copy = where.copy >= 0 && !program_.copies[where.copy].home;
     for (Instruction& instruction : body)
@@ -478,7 +529,7 @@ class PlanCompiler {
       for (const InstructionId ready : copy_ready_[placement(id).copy][rank])
         (comes_within(id, device, ready) ? first->within : after).push_back(ready);
     for (const RoleId& role : roles_of(id)) {
-      if (!changes(call(id), role)) continue;
+      if (!changes(call(id), role) || ends_before_update(program_, id, first->part)) continue;
       const int32_t home = home_copy(role);
       if (home != placement(id).copy)
         after.insert(after.end(), copy_ready_[home][rank].begin(), copy_ready_[home][rank].end());
@@ -586,7 +637,6 @@ class PlanCompiler {
     });
   }
 
-  using WaitsOf = std::function<std::vector<InstructionId>(DeviceId)>;
   void add_exchange(Exchange exchange, CallId place, const WaitsOf& waits) {
     if (exchange.fields.empty() || exchange.members.size() < 2) return;
     const auto entry = static_cast<int32_t>(program_.exchanges.size());
@@ -706,6 +756,7 @@ Result<Program> compile_lists(const ExecutionPlan& plan, const PlanningProblem& 
     BRAID_CHECK(steps.empty(), "a generation is handed over within one step");
     BRAID_TRY(compiler.fuse_scoring());
   }
+  if (plan.fusion.train_beside_generation) BRAID_TRY(compiler.stream_update());
   if (plan.fusion.train_beside_scoring > 0) {
     if (!steps.empty())
       return invalid_input(

@@ -125,7 +125,8 @@ std::vector<SamplePart> parts_given(const Program& program, const Exchange& exch
 
 SamplePart exchanged_part(const Program& program, CallId producer, CallId reader, SamplePart part) {
   if (begins_early(program, reader) && scores_beside(program, producer)) return part;
-  const bool finished = producer == program.scoring.generate && of_hand_over(program, reader, part);
+  const bool finished =
+      of_hand_over(program, producer, part) && of_hand_over(program, reader, part);
   return finished ? part : SamplePart::kAll;
 }
 

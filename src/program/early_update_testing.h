@@ -24,7 +24,8 @@ inline PlanningProblem scored_beside(int64_t prompts, int64_t minibatches, int d
                             .samples = 4,
                             .minibatches = minibatches,
                             .prompt_tokens = 512,
-                            .response_tokens = 512});
+                            .response_tokens = 512,
+                            .looks_at_groups = true});
 }
 
 // These calls on the first half of the devices, all else on the other; the update begins when so

@@ -81,9 +81,9 @@ class Expander {
 
   Expansion train(const Partition& partition) {
     for (size_t i = 0; i < partition.minibatches.size(); ++i) {
-      begin_minibatch(i);
+      begin_minibatch(i, partition.minibatches[i].begun);
       pass(partition, i);
-      finish_minibatch();
+      if (!partition.minibatches[i].goes_on) finish_minibatch();
     }
     return std::move(out_);
   }
@@ -119,10 +119,10 @@ class Expander {
   }
 
  private:
-  void begin_minibatch(size_t minibatch) {
+  void begin_minibatch(size_t minibatch, bool begun) {
     minibatch_ = static_cast<int32_t>(minibatch);
     run_ = OpKind::kPasses;
-    append(OpKind::kZero).what = gradients();
+    if (!begun) append(OpKind::kZero).what = gradients();
   }
   // Nothing where the rank has fewer micro-batches.
   void pass_one(const Partition& partition, const ScheduleOp& op) {

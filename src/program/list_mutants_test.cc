@@ -123,6 +123,16 @@ std::vector<MutantCase> mutant_cases() {
          plan->fusion.migrate_below_samples = 8;
        },
        [](TestProblem* sizes) { sizes->algorithm = "grpo", sizes->samples = 4; }},
+      {"four ranks, an update that begins beside the generation", 4,
+       [](ExecutionPlan* plan) {
+         for (const char* call : {"generate", "ref_logprob"}) layout(plan, call, {2, 3}, 2, 1, 1);
+         for (const char* call : {"old_logprob", "update_actor"})
+           layout(plan, call, {0, 1}, 1, 1, 2);
+         plan->fusion.migrate_below_samples = 8, plan->fusion.train_beside_generation = true;
+       },
+       [](TestProblem* sizes) {
+         sizes->algorithm = "grpo", sizes->samples = 4, sizes->looks_at_groups = true;
+       }},
       {"four ranks, a generation that is handed over again", 4,
        [](ExecutionPlan* plan) {
          layout(plan, "generate", {0, 1, 2, 3}, 4, 1, 1);

@@ -46,6 +46,11 @@ std::vector<OpKind> generation_body(bool handed) {
   return {OpKind::kRound, OpKind::kAgree};
 }
 
+std::vector<OpKind> training_body(bool handed) {
+  if (handed) return {OpKind::kPasses};
+  return {OpKind::kPasses, OpKind::kAgree, OpKind::kUpdate};
+}
+
 std::vector<Instruction> lower(const Call& call, CallId id, SamplePart part, bool handed) {
   const auto of_part = [&](std::vector<Instruction> body) {
     for (Instruction& each : body) each.part = part;
@@ -61,8 +66,7 @@ std::vector<Instruction> lower(const Call& call, CallId id, SamplePart part, boo
     case CallKind::kGenerate:
       return region(generation_exit(call, handed), generation_body(handed));
     case CallKind::kTrainStep:
-      return region(ExitCondition::kMinibatchesDone,
-                    {OpKind::kPasses, OpKind::kAgree, OpKind::kUpdate});
+      return region(ExitCondition::kMinibatchesDone, training_body(handed));
     case CallKind::kSelect:
       return {{OpKind::kCall, id, ExitCondition::kNone, {}, -1},
               {OpKind::kRepeat, id, ExitCondition::kFilled, {}, -1}};

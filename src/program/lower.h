@@ -9,13 +9,16 @@
 namespace braid::inline program {
 
 // The instructions that one call becomes on each of its ranks, without what they wait for: of all
-// samples, or of a part of them; `handed`: after which a generation is handed over.
+// samples, or of a part of them; `handed`: after which a generation is handed over, or without an
+// optimizer step.
 std::vector<Instruction> lower(const Call& call, CallId id, SamplePart part = SamplePart::kAll,
                                bool handed = false);
 
 // When the region of a generation ends, and what it repeats.
 ExitCondition generation_exit(const Call& call, bool handed);
 std::vector<OpKind> generation_body(bool handed);
+// Likewise of a training call; `handed`: its gradients wait for those of another part.
+std::vector<OpKind> training_body(bool handed);
 
 // Whether all ranks of a generation count together what is left of it: until it is handed over.
 // Those that went on count by messages among them (program/hand_over_messages.h), whom no list

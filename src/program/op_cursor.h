@@ -34,7 +34,8 @@ class OpCursor {
     const auto runs = [&] {
       return !done() && (*ops_)[next_].minibatch == here && (*ops_)[next_].run == kind;
     };
-    BRAID_CHECK(kind != OpKind::kPasses || done() || runs(),
+    const bool begins = next_ == 0 || done() || (*ops_)[next_ - 1].minibatch != here;
+    BRAID_CHECK(kind != OpKind::kPasses || begins || runs(),
                 cat("op ", next_, ", ", op_kind_name((*ops_)[next_].kind), ", was left out"));
     return run_while([&](const Op& op) { return op.run == kind; }, run);
   }

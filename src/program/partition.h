@@ -83,6 +83,9 @@ struct MiniBatch {
   LossTotals totals;
   std::vector<std::vector<SampleRows>> micro_batches;  // [dp rank][micro-batch]; may be empty
   std::vector<std::vector<int64_t>> tokens;            // of each, those that are shared once
+  // Of an optimizer step that is made in parts (program/streamed_update.h): there are gradients of
+  // a part before this one, and another comes behind it.
+  bool begun = false, goes_on = false;
   friend bool operator==(const MiniBatch&, const MiniBatch&) = default;
 };
 

@@ -181,7 +181,8 @@ std::vector<SamplePart> parts_of_call(const Program& program, CallId call) {
 
 int64_t hand_overs_of(const Program& program, CallId call) {
   const FusedScoring& fused = program.scoring;
-  const bool handed = fused.is_on() && (fused.generate == call || contains(fused.scorers, call));
+  const bool handed = fused.is_on() && (fused.generate == call || contains(fused.scorers, call) ||
+                                        fused.streamed.has(call));
   return handed ? fused.hand_overs() : 0;
 }
 

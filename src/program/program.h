@@ -149,6 +149,17 @@ struct FusedCalls {
   friend bool operator==(const FusedCalls&, const FusedCalls&) = default;
 };
 
+// An update whose first mini-batch begins with samples that have finished when a generation is
+// handed over, and the calls that say what these are worth (program/streamed_update.h).
+struct StreamedUpdate {
+  CallId update = {-1}, reward = {-1}, advantages = {-1};
+  bool is_on() const { return update.value >= 0; }
+  bool has(CallId call) const {
+    return is_on() && (call == update || call == reward || call == advantages);
+  }
+  friend bool operator==(const StreamedUpdate&, const StreamedUpdate&) = default;
+};
+
 // A generation that is handed over when few samples are left, and the calls that begin with what
 // has finished (program/hand_over.h).
 struct FusedScoring {
@@ -162,6 +173,7 @@ struct FusedScoring {
   // Caches are copied ahead of the first one when at most so many are left (program/pre_copy.h); 0:
   // none are.
   int64_t pre_copy = 0;
+  StreamedUpdate streamed = {};
   bool is_on() const { return below > 0; }
   int64_t hand_overs() const { return is_on() ? 1 + std::ssize(again) : 0; }
   friend bool operator==(const FusedScoring&, const FusedScoring&) = default;

@@ -170,6 +170,9 @@ class StaticText {
     for (const int64_t again : scoring.again) put("again", again);
     if (scoring.prefixes) put("prefixes");
     if (scoring.pre_copy > 0) put("pre_copy", scoring.pre_copy);
+    if (scoring.streamed.is_on())
+      put("streamed", scoring.streamed.update.value, scoring.streamed.reward.value,
+          scoring.streamed.advantages.value);
     for (const CallId scorer : scoring.scorers) put("scorer", scorer.value);
   }
 

@@ -11,6 +11,7 @@
 #include "program/fused.h"
 #include "program/placement.h"
 #include "program/residency.h"
+#include "program/streamed_update.h"
 #include "program/verify_circles.h"
 #include "program/verify_fields.h"
 #include "program/verify_regions.h"
@@ -275,6 +276,7 @@ Status verify_program_tables(const Program& program) {
   BRAID_TRY(verify_staleness(program));
   BRAID_TRY(verify_predictions(program));
   BRAID_TRY(verify_early_update(program));
+  BRAID_TRY(verify_streamed_update(program));
   return verify_exchange_table(program);
 }
 

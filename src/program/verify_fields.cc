@@ -9,6 +9,7 @@
 #include "program/early_update.h"
 #include "program/exchange.h"
 #include "program/scored_prefixes.h"
+#include "program/streamed_update.h"
 
 namespace braid::inline program {
 namespace {
@@ -76,6 +77,9 @@ Status verify_exchange(const Program& program, const Exchange& e) {
   std::vector<std::string> taken =
       e.shared() ? shared_fields(from) : exchanged_fields(program.graph, e.producer, e.consumer);
   if (brings_beginnings(program, e.producer, e.consumer, e.part)) taken.emplace_back(kBegunIds);
+  if (!e.shared())
+    for (const std::string& name : streamed_fields(program, e.producer, e.consumer, e.part))
+      taken.push_back(name);
   for (size_t i = 0; i < e.fields.size(); ++i) {
     if (!contains(taken, e.fields[i]))
       return invalid_input(cat("nobody takes ", e.fields[i], " of ", from.name, " by it"));
@@ -102,6 +106,9 @@ Status verify_need(const Program& program, CallId producer, CallId reader,
   for (const SamplePart part : parts) {
     for (const std::string& field : fields) BRAID_TRY(brought(field, part));
     if (brings_beginnings(program, producer, reader, part)) BRAID_TRY(brought(kBegunIds, part));
+    if (reader.value < 0) continue;
+    for (const std::string& field : streamed_fields(program, producer, reader, part))
+      BRAID_TRY(brought(field, part));
   }
   return ok_status();
 }
@@ -160,12 +167,15 @@ class FieldWalk {
     const CallId reader = list_[at].call;
     for (int32_t p = 0; p < std::ssize(program_.graph.calls); ++p) {
       const CallId producer{p};
-      const auto fields = exchanged_fields(program_.graph, producer, reader);
+      auto fields = exchanged_fields(program_.graph, producer, reader);
+      for (const std::string& name : streamed_fields(program_, producer, reader, list_[at].part))
+        fields.push_back(name);
       if (!fields.empty() && on_several(program_, producer, reader) &&
           !waits_for_exchange(at, producer))
         return invalid_input(cat("reads ", fields.front(), " without waiting for its exchange"));
-      // Of what has finished all ranks are told when the generation is handed over.
-      const bool told = producer == program_.scoring.generate &&
+      // Of what has finished all ranks are told when the generation is handed over; what it is
+      // worth those find who need it.
+      const bool told = of_hand_over(program_, producer, list_[at].part) &&
                         of_hand_over(program_, reader, list_[at].part) &&
                         static_cast<int64_t>(list_[at].part) <= handed_;
       if (shares_with(producer, reader) && !shared_[p] && !told)

@@ -203,9 +203,11 @@ int run_number(const Expansion& e, const Op& op) {
   }
 }
 
-// The frame of each optimizer step: zero, passes, norm, agreement, update.
-Status verify_step_order(const Expansion& e, int32_t minibatch) {
-  int stage = 0;  // ops of the frame so far
+// The frame of each optimizer step: zero, passes, norm, agreement, update. Of one that is made in
+// parts the first has its begin, the last its end.
+Status verify_step_order(const Expansion& e, int32_t minibatch, const MiniBatch& batch) {
+  int stage = batch.begun ? 1 : 0;  // ops of the frame so far
+  const int end = batch.goes_on ? 1 : 4;
   int run = 0;
   static constexpr OpKind kRuns[] = {OpKind::kPasses, OpKind::kReduce, OpKind::kAgree,
                                      OpKind::kUpdate, OpKind::kAllGather};
@@ -215,7 +217,7 @@ Status verify_step_order(const Expansion& e, int32_t minibatch) {
     const Op& op = e.ops[i];
     if (op.minibatch != minibatch) continue;
     const bool frame = std::find(std::begin(kFrame), std::end(kFrame), op.kind) != std::end(kFrame);
-    if (frame && (stage == 4 || op.kind != kFrame[stage]))
+    if (frame && (stage == end || op.kind != kFrame[stage]))
       return wrong(e, i, "is out of its place");
     if (frame) ++stage;
     if (run_number(e, op) < run || stage == 0) return wrong(e, i, "is out of its place");
@@ -228,7 +230,7 @@ Status verify_step_order(const Expansion& e, int32_t minibatch) {
     if (op.version != minibatch + (after_update ? 1 : 0))
       return wrong(e, i, "does not read the weights of the last update");
   }
-  if (stage < 4) return left_out(e, minibatch, cat("no ", op_kind_name(kFrame[stage])));
+  if (stage < end) return left_out(e, minibatch, cat("no ", op_kind_name(kFrame[stage])));
   return ok_status();
 }
 
@@ -304,9 +306,11 @@ bool same_sums(const Expansion& e, int32_t a, int32_t b) {
   }
 }
 
-Status verify_updates(const CallFrame& frame, const Expansion& e, int32_t minibatches) {
-  for (int32_t m = 0; m < minibatches; ++m) {
-    BRAID_TRY(verify_step_order(e, m));
+Status verify_updates(const CallFrame& frame, const Expansion& e,
+                      const std::vector<MiniBatch>& minibatches) {
+  for (int32_t m = 0; m < std::ssize(minibatches); ++m) {
+    BRAID_TRY(verify_step_order(e, m, minibatches[m]));
+    if (minibatches[m].goes_on) continue;
     if (m > 0 && same_sums(e, m - 1, m)) continue;
     BRAID_TRY(verify_return(frame, e, m));
     BRAID_TRY(verify_sums(frame, e, m));
@@ -364,8 +368,7 @@ Status verify_ops_of(const CallFrame& frame, DeviceId rank, const Partition& par
   if (!trains) BRAID_TRY(verify_end(frame, own));
   BRAID_TRY(verify_gathers(frame, own));
   BRAID_TRY(verify_waits(own));
-  if (trains)
-    BRAID_TRY(verify_updates(frame, own, static_cast<int32_t>(partition.minibatches.size())));
+  if (trains) BRAID_TRY(verify_updates(frame, own, partition.minibatches));
   return verify_meetings(frame, own, ops);
 }
 
@@ -383,6 +386,8 @@ PartitionShape shape_of(const Partition& partition) {
     out.emplace_back();
     for (const auto& micro_batches : minibatch.micro_batches)
       out.back().push_back(static_cast<int32_t>(micro_batches.size()));
+    if (minibatch.begun || minibatch.goes_on)
+      out.push_back({minibatch.begun ? -2 : -1, minibatch.goes_on ? -2 : -1});
   }
   return out;
 }

@@ -39,7 +39,8 @@ Status verify_ops(const CallFrame& frame, const std::vector<Expansion>& ranks,
                   const Partition& partition);
 
 // What the lists of a call depend on, beside the sizes of what its ops work on and send: how many
-// micro-batches each data-parallel rank has, [mini-batch][dp rank].
+// micro-batches each data-parallel rank has, [mini-batch][dp rank], and which optimizer steps are
+// made in parts.
 using PartitionShape = std::vector<std::vector<int32_t>>;
 PartitionShape shape_of(const Partition& partition);
 

@@ -7,6 +7,7 @@
 #include "base/text.h"
 #include "program/expand.h"
 #include "program/lower.h"
+#include "program/streamed_update.h"
 
 namespace braid::inline program {
 namespace {
@@ -16,8 +17,10 @@ namespace {
 std::vector<OpKind> parts_of(const Program& program, CallId id, SamplePart part) {
   if (program.graph.calls[id.value].kind == CallKind::kGenerate)
     return generation_body(of_hand_over(program, id, part));
-  std::vector<OpKind> out = {OpKind::kPasses, OpKind::kAgree, OpKind::kUpdate};
-  if (program.calls.empty() || !sums_copies(program.calls[id.value].strategy)) return out;
+  const bool ends_early = ends_before_update(program, id, part);
+  std::vector<OpKind> out = training_body(ends_early);
+  if (ends_early || program.calls.empty() || !sums_copies(program.calls[id.value].strategy))
+    return out;
   const int zero = program.calls[id.value].strategy.zero_stage;
   out.push_back(OpKind::kReduce);
   if (zero == 1 || zero == 2) out.push_back(OpKind::kAllGather);

@@ -8,6 +8,7 @@
 #include "program/exchange.h"
 #include "program/local_parts.h"
 #include "program/placement.h"
+#include "program/streamed_update.h"
 
 namespace braid::inline program {
 namespace {
@@ -92,15 +93,24 @@ class WaitWalk {
         return invalid_input(cat("stands before ", call(before).name, ", which it waits for"));
     for (const CallId before : waits_.all[i.call.value])
       BRAID_TRY(goes_on_after(i, before)
-                    ? needs(i, begun_, "with which a part of the generation ends")
+                    ? needs_part(i, before)
                     : needs_call(i, before, "which it reads or which settles its samples"));
     return ok_status();
   }
 
-  // Whether a generation that a part of a call reads of may go on behind that part.
+  // Whether a call that a part of another reads of may go on behind that part.
   bool goes_on_after(const Instruction& i, CallId before) const {
-    return before == program_.scoring.generate && i.call != before &&
-           of_hand_over(program_, i.call, i.part);
+    return i.call != before && of_hand_over(program_, i.call, i.part) &&
+           of_hand_over(program_, before, i.part);
+  }
+  Status needs_part(const Instruction& i, CallId before) const {
+    if (before == program_.scoring.generate)
+      return needs(i, begun_, "with which a part of the generation ends");
+    if (!runs_here(before)) return ok_status();
+    const auto end = part_ends_.find({before.value, i.part});
+    if (end == part_ends_.end())
+      return invalid_input(cat("stands before ", call(before).name, ", which it waits for"));
+    return needs(i, end->second, cat("with which ", call(before).name, " ends in this part"));
   }
 
   bool runs_here(CallId id) const {
@@ -117,6 +127,8 @@ class WaitWalk {
     const SamplePart given = parts_given(program_, exchange).back();
     if (const auto end = part_ends_.find({from.value, given}); end != part_ends_.end())
       BRAID_TRY(needs(i, end->second, "which makes what it moves"));
+    // What is dropped later is of no part before the last.
+    if (ends_before_update(program_, exchange.consumer, exchange.part)) return ok_status();
     if (exchange.shared() && ends_[from.value] < 0 && runs_here(from))
       return invalid_input(cat("shares what ", call(from).name, " finds before that"));
     if (!part) BRAID_TRY(needs_call(i, from, "which makes what it moves"));

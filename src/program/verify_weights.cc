@@ -6,6 +6,7 @@
 #include "base/text.h"
 #include "program/local_parts.h"
 #include "program/placement.h"
+#include "program/streamed_update.h"
 
 namespace braid::inline program {
 namespace {
@@ -176,6 +177,7 @@ class CopyWalk {
         return invalid_input(
             cat("does not wait for instruction ", filled->second, ", which fills its weights"));
     }
+    if (ends_before_update(program_, i.call, i.part)) return ok_status();
     for (const RoleId& used : used_roles(program_.graph, call))
       if (changes(call, used)) return change(i, used);
     return ok_status();

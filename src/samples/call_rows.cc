@@ -121,7 +121,10 @@ const Partition& CallRows::partition(CallId call, int64_t step, SamplePart part)
     std::vector<Partition> parts;
     for (const SamplePart each : parts_of_call(program_, call))
       parts.push_back(partition(call, step, each));
-    return partitions_.emplace(std::pair(call.value, part), joined(parts)).first->second;
+    return partitions_
+        .emplace(std::pair(call.value, part),
+                 is_streamed(program_, call) ? joined_streamed(parts) : joined(parts))
+        .first->second;
   }
   const auto lowered = micro_tokens_.find({call.value, prefix_part(program_, call, part)});
   const int64_t tokens = lowered == micro_tokens_.end() ? 0 : lowered->second;
@@ -180,6 +183,13 @@ Partition CallRows::partition_whole(CallId call, int64_t step) const {
   return partition_anew(call, step, 0, SamplePart::kAll);
 }
 
+void CallRows::train_again() {
+  parts_.again = true;
+  const int32_t update = program_.scoring.streamed.update.value;
+  for (const SamplePart part : {SamplePart::kAll, parts_of_call(program_, CallId{update}).back()})
+    partitions_.erase({update, part});
+}
+
 std::map<int32_t, int64_t> CallRows::lowered() const {
   std::map<int32_t, int64_t> out;
   for (const auto& [of_part, tokens] : micro_tokens_) {
@@ -225,7 +235,13 @@ std::vector<int64_t> CallRows::prefixes(CallId call, SamplePart part) const {
   return prefixes_scored(program_, call, samples_of(store_, call), parts_.handed);
 }
 
+std::vector<SampleRows> CallRows::compared_early(int64_t step, SamplePart part) {
+  return braid::compared_early(program_, store_.counts("groups"),
+                               partition(program_.scoring.streamed.update, step, part));
+}
+
 std::vector<SampleRows> CallRows::by_rank(CallId call, int64_t step, SamplePart part) {
+  if (compares_early(call, part)) return compared_early(step, part);
   return on_ranks(call, owned(call, step, part));
 }
 
@@ -241,6 +257,7 @@ bool CallRows::replays(CallId call) const {
 }
 
 std::vector<SampleRows> CallRows::written_by_rank(CallId call, int64_t step, SamplePart part) {
+  if (compares_early(call, part)) return compared_early(step, part);
   if (computes(call)) return computed(call, step);
   std::vector<SampleRows> rows = by_rank(call, step, part);
   if (!placed()) return rows;
@@ -248,6 +265,7 @@ std::vector<SampleRows> CallRows::written_by_rank(CallId call, int64_t step, Sam
 }
 
 std::vector<SampleRows> CallRows::read_by_rank(CallId call, int64_t step, SamplePart part) {
+  if (compares_early(call, part)) return compared_early(step, part);
   if (computes(call)) return computed(call, step);
   const bool begins = prefix_part(program_, call, part) == PrefixPart::kBeginnings;
   std::vector<SampleRows> rows =
@@ -269,7 +287,25 @@ std::vector<SampleRows> CallRows::scored_by_rank(CallId call, int64_t step) {
       recorded ? generation_of(program_.graph, call) : asked_beside(program_.graph, call);
   const std::vector<SampleRows> owned = this->owned(beside, step, SamplePart::kAll);
   if (recorded) return on_heads(program_, beside, owned);
-  return braid::scored_by_rank(program_, call, store_.counts("groups"), owned);
+  std::vector<SampleRows> out =
+      braid::scored_by_rank(program_, call, store_.counts("groups"), owned);
+  if (!program_.scoring.streamed.has(call) || parts_.handed.empty()) return out;
+  std::vector<std::vector<SampleRows>> early;
+  for (const SamplePart part : parts_of_call(program_, call))
+    if (of_hand_over(program_, call, part)) early.push_back(compared_early(step, part));
+  return asked_with_early(std::move(out), early);
+}
+
+std::vector<SampleRows> CallRows::asked_last(CallId call, int64_t step) {
+  std::vector<SampleRows> out = scored_by_rank(call, step);
+  if (!program_.scoring.streamed.has(call) || parts_.handed.empty()) return out;
+  for (const SamplePart part : parts_of_call(program_, call)) {
+    if (!of_hand_over(program_, call, part)) continue;
+    const std::vector<SampleRows> early = compared_early(step, part);
+    for (size_t rank = 0; rank < out.size(); ++rank)
+      std::erase_if(out[rank], [&](int32_t row) { return contains(early[rank], row); });
+  }
+  return out;
 }
 
 const std::vector<ComputedRows>& CallRows::computed_by_rank(CallId call, int64_t step) {

@@ -17,6 +17,7 @@
 #include "program/program.h"
 #include "program/rows_by_rank.h"
 #include "program/scored_prefixes.h"
+#include "program/streamed_update.h"
 #include "samples/sample_store.h"
 
 namespace braid::inline samples {
@@ -64,6 +65,9 @@ class CallRows : public RowsByRank {
   // need not know.
   std::optional<int64_t> cut_smaller(CallId call, int64_t step, size_t minibatch,
                                      SamplePart part = SamplePart::kAll);
+  // Nothing is of use of what an update that begins beside the generation has made before its last
+  // part: that has it again.
+  void train_again();
   // From here on the call runs its passes in its own order, where they were fused with another's.
   void run_alone(CallId call) { alone_calls_.insert(call.value); }
   // What cut_smaller() has lowered it to, by call: the least of its parts.
@@ -88,6 +92,8 @@ class CallRows : public RowsByRank {
   // Rows whose rewards each rank finds (program/exchange.h); of a replayed rollout each rank those
   // that it has read.
   std::vector<SampleRows> scored_by_rank(CallId call, int64_t step);
+  // Those of them that are asked about in the last part of the call, if it runs in several.
+  std::vector<SampleRows> asked_last(CallId call, int64_t step);
 
   // Tokens of each sample that a part of the call scores ahead of the others or has scored, by row
   // (program/scored_prefixes.h); empty: of none.
@@ -123,6 +129,13 @@ class CallRows : public RowsByRank {
   bool computes(CallId call) const {
     return program_.graph.calls[call.value].kind == CallKind::kCompute;
   }
+  // Whether it is a part of a call without a model that an update which begins beside the
+  // generation needs, and the rows of it, [rank].
+  bool compares_early(CallId call, SamplePart part) const {
+    return !uses_model(program_.graph.calls[call.value]) && of_hand_over(program_, call, part) &&
+           program_.graph.calls[call.value].kind != CallKind::kGenerate;
+  }
+  std::vector<SampleRows> compared_early(int64_t step, SamplePart part);
   // All rows of computed_by_rank(), [rank].
   std::vector<SampleRows> computed(CallId call, int64_t step);
   // Keeps what the ranks were given of a call as it is.

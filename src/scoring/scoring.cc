@@ -28,6 +28,22 @@ void keep_places(const std::vector<size_t>& places, std::vector<T>* values) {
 
 }  // namespace
 
+void append(const Rows& rows, ScoredSamples scored, FoundScores* found) {
+  const auto add = [](auto* to, const auto& more) {
+    to->insert(to->end(), more.begin(), more.end());
+  };
+  ScoredSamples& all = found->scored;
+  const size_t before = found->rows.size();
+  add(&found->rows, rows);
+  add(&all.raw, scored.raw), add(&all.total, scored.total), add(&all.kept, scored.kept);
+  for (auto& [name, values] : scored.by_name) {
+    all.by_name[name].resize(before, std::nan(""));
+    add(&all.by_name[name], values);
+  }
+  for (auto& [name, values] : all.by_name) values.resize(found->rows.size(), std::nan(""));
+  all.timeouts += scored.timeouts, all.errors += scored.errors;
+}
+
 void retain(const std::vector<bool>& kept, FoundScores* found) {
   std::vector<size_t> numbers(kept.size(), 0), places;
   size_t left = 0;

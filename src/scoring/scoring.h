@@ -36,6 +36,9 @@ struct FoundScores {
   std::map<size_t, double> of_model;  // by row
 };
 
+// Adds what was found of further rows.
+void append(const Rows& rows, ScoredSamples scored, FoundScores* found);
+
 // Keeps what was found of the rows that are marked, under the numbers that they have without the
 // others.
 void retain(const std::vector<bool>& kept, FoundScores* found);

@@ -77,8 +77,21 @@ Status ComputeCalls::finish(const Call& call, const std::optional<StepSums>& of_
   return ok_status();
 }
 
-Status ComputeCalls::compute(const Call& call) {
+Status ComputeCalls::compute_early(const Call& call, SamplePart part) {
+  const Rows rows = step_.rows.mine(step_.id_of(call), step_.position.step, step_.rank(), part);
+  if (rows.empty()) return ok_status();
+  AlgoState unchanged = step_.position.algo;
+  BRAID_ASSIGN(const ComputeFn function, find_compute(call.function));
+  BRAID_ASSIGN(const AlgoBatch batch, step_.store.gather(call.reads, rows));
+  BRAID_ASSIGN(const ComputeResult result, function(batch, step_.config.algorithm, unchanged));
+  for (const Field& field : call.writes)
+    BRAID_TRY(step_.store.put_reals(field.name, rows, result.fields.at(field.name)));
+  return ok_status();
+}
+
+Status ComputeCalls::compute(const Call& call, SamplePart part) {
   const WorkSection section;
+  if (of_hand_over(step_.program, step_.id_of(call), part)) return compute_early(call, part);
   if (!waits_for_sums(call)) return finish(call, std::nullopt);
   const CallId id = step_.id_of(call);
   const Rows reported =

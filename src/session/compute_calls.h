@@ -17,7 +17,7 @@ class ComputeCalls {
 
   // Where the function needs sums of the step and ranks have parts of it, those of this rank alone:
   // its fields are there when all have shared theirs.
-  Status compute(const Call& call);
+  Status compute(const Call& call, SamplePart part);
   Status share(const Exchange& shared);
   // Forgets what a failure left.
   void abandon() { own_.clear(); }
@@ -30,6 +30,8 @@ class ComputeCalls {
                             const std::optional<StepSums>& of_step) const;
   Result<Metrics> compute_rows(const Call& call, const Rows& rows, AlgoState& state,
                                const std::optional<StepSums>& of_step) const;
+  // Of samples that an update begins with: the last part does it again, and reports it.
+  Status compute_early(const Call& call, SamplePart part);
   Status finish(const Call& call, const std::optional<StepSums>& of_step);
   // Those of all ranks, added in their order: the same numbers on all.
   Result<StepSums> tell(const Exchange& shared, const StepSums& own);

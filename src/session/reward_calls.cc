@@ -10,6 +10,7 @@
 #include "base/text.h"
 #include "comm/transfer_audit.h"
 #include "host/work_section.h"
+#include "interpret/interpreter.h"
 #include "plan/make_problem.h"
 #include "samples/step_metrics.h"
 
@@ -57,9 +58,10 @@ bool RewardCalls::asks_beside_model(const Call& call) const {
 }
 
 // Replayed rewards are where the rollouts were read, which need not be a rank of this call.
-Status RewardCalls::reward(const Call& call) {
+Status RewardCalls::reward(const Call& call, SamplePart part) {
   if (!asks_rewards(step_.config, step_.program.graph)) return ok_status();
   const CallId id = step_.id_of(call);
+  if (of_hand_over(step_.program, id, part)) return reward_early(call, part);
   std::map<size_t, double> scores;
   if (uses_model(call)) {
     BRAID_ASSIGN(const InferredRows inferred, scored_by_model(call));
@@ -69,8 +71,25 @@ Status RewardCalls::reward(const Call& call) {
     found_[id].of_model = std::move(scores);
     return ok_status();
   }
-  const std::vector<SampleRows> asked = step_.rows.scored_by_rank(id, step_.position.step);
+  const std::vector<SampleRows> asked = step_.rows.asked_last(id, step_.position.step);
   return step_.talk.until_told(score(call, rows_of(asked[step_.rank()]), scores));
+}
+
+// Where they are not found, or a sample is dropped, all ranks hear of it when they are shared, and
+// what was trained until then counts for nothing.
+Status RewardCalls::reward_early(const Call& call, SamplePart part) {
+  const CallId id = step_.id_of(call);
+  const Rows rows = step_.rows.mine(id, step_.position.step, step_.rank(), part);
+  if (rows.empty()) return ok_status();
+  std::vector<float> totals(rows.size(), 0);
+  const Status scored = guarded([&] { return score(call, rows, {}); });
+  const FoundScores& found = found_[id];
+  const size_t before = found.rows.size() - (scored.ok() ? rows.size() : 0);
+  for (size_t i = 0; scored.ok() && i < rows.size(); ++i)
+    if (found.scored.kept[before + i])
+      totals[i] = static_cast<float>(found.scored.total[before + i]);
+  BRAID_TRY(step_.talk.until_told(scored));
+  return step_.store.put_reals(call.writes.front().name, rows, at::tensor(totals));
 }
 
 // `by_row` is the call's own one, others have written fields.
@@ -94,17 +113,19 @@ Result<ModelScores> RewardCalls::model_scores(const Call& call, const Rows& rows
 Status RewardCalls::score(const Call& call, const Rows& rows,
                           const std::map<size_t, double>& scores) {
   FoundScores& found = found_[step_.id_of(call)];
-  found.rows = rows;
   if (rows.empty()) return ok_status();
   const WorkSection section;
   const SampleStore& store = step_.store;
+  ScoredSamples scored;
   if (asks_rewards(step_.config, step_.program.graph)) {
     BRAID_ASSIGN(const ModelScores of_models, model_scores(call, rows, scores));
-    BRAID_ASSIGN(found.scored, scoring_.score(call, store, rows, step_.position.step, of_models));
+    BRAID_ASSIGN(scored, scoring_.score(call, store, rows, step_.position.step, of_models));
   } else {
-    found.scored = Scoring::replayed(generation_.replayed(store.responses_of(call)), store, rows);
+    scored = Scoring::replayed(generation_.replayed(store.responses_of(call)), store, rows);
   }
-  return scoring_.record(call, found.scored, store, rows, step_.position.step);
+  BRAID_TRY(scoring_.record(call, scored, store, rows, step_.position.step));
+  append(rows, std::move(scored), &found);
+  return ok_status();
 }
 
 // In the store, of the rows that this rank was asked about.

@@ -25,7 +25,7 @@ class RewardCalls {
   // samples of the part.
   Status infer(const Call& call, SamplePart part);
   // A reward call: what its model gives, and the list of rewards where nobody has to be waited for.
-  Status reward(const Call& call);
+  Status reward(const Call& call, SamplePart part);
   // What ranks found of their samples becomes everyone's: rewards, and who is dropped.
   Status share(const Exchange& shared);
   // Leaves what a failed step found.
@@ -39,6 +39,8 @@ class RewardCalls {
   // What the reward models of the graph gave these rows.
   Result<ModelScores> model_scores(const Call& call, const Rows& rows,
                                    const std::map<size_t, double>& by_row) const;
+  // Of samples that an update begins with.
+  Status reward_early(const Call& call, SamplePart part);
   Status score(const Call& call, const Rows& rows, const std::map<size_t, double>& scores);
   Status score_late(const Exchange& shared);
   Status put(const Call& call, const FoundScores& found);

@@ -132,9 +132,9 @@ Status Session::execute_call(const Call& call, SamplePart part) {
     case CallKind::kInfer:
       return calls_.rewards.infer(call, part);
     case CallKind::kReward:
-      return calls_.rewards.reward(call);
+      return calls_.rewards.reward(call, part);
     case CallKind::kCompute:
-      return talk_.until_told(guarded([&] { return calls_.computes.compute(call); }));
+      return talk_.until_told(guarded([&] { return calls_.computes.compute(call, part); }));
     case CallKind::kFollow:
       return calls_.weights.follow(call);
     case CallKind::kSelect:

@@ -39,6 +39,14 @@ Status check_options(const Config& config, const Graph& graph) {
   return validate(config.optim.reward, "optim.reward");
 }
 
+// What is replayed does not say which samples had finished when.
+Status check_streamed(const Config& config, const Program& program) {
+  if (!program.scoring.streamed.is_on() || config.rollout.replay.empty()) return ok_status();
+  return invalid_input(
+      "rollout.replay: rollouts that are read are there at once, and the plan trains some while "
+      "others are generated (fusion.train_beside_generation); remove one of them");
+}
+
 Status check_world(const Program& program, const World* world) {
   const int64_t ranks = world == nullptr ? 1 : world->world_size();
   const auto planned = static_cast<int64_t>(program.ranks.size());
@@ -132,6 +140,7 @@ Result<std::unique_ptr<Session>> Session::create(const Config& config, const Pro
   const Graph& graph = program.graph;
   BRAID_TRY(check_options(config, graph));
   BRAID_TRY(check_executable(program));
+  BRAID_TRY(check_streamed(config, program));
   BRAID_TRY(check_world(program, world));
   BRAID_TRY(set_threads(config, world));
   BRAID_TRY(set_memory_limit(config));

@@ -8,6 +8,7 @@
 #include "base/log.h"
 #include "base/text.h"
 #include "program/fused.h"
+#include "program/streamed_update.h"
 #include "session/steps_ahead.h"
 
 namespace braid::inline session {
@@ -21,7 +22,29 @@ Training& TrainCalls::open(CallId call) {
 
 Result<TrainWork> TrainCalls::work_of(const Call& call) {
   const CallId id = step_.id_of(call);
-  return step_.work.training(id, step_.rows.partition(id, step_.position.step));
+  const SamplePart part = part_of(id);
+  BRAID_ASSIGN(TrainWork work,
+               step_.work.training(id, step_.rows.partition(id, step_.position.step, part)));
+  work.more = ends_before_update(step_.program, id, part);
+  return work;
+}
+
+SamplePart TrainCalls::part_of(CallId call) const {
+  return is_streamed(step_.program, call) ? streamed_ : SamplePart::kAll;
+}
+
+// Where it has nothing of them in the end, as where samples were dropped, none were.
+void TrainCalls::note_early(CallId call, SamplePart part) {
+  const std::vector<MiniBatch>& minibatches =
+      step_.rows.partition(call, step_.position.step, part).minibatches;
+  if (ends_before_update(step_.program, call, part)) {
+    if (!minibatches.empty()) trained_early_ += std::ssize(minibatches.front().rows);
+    return;
+  }
+  const bool begun = !minibatches.empty() && minibatches.front().begun;
+  if (step_.leads(call))
+    step_.record.metrics["rollout/trained_early"].add(
+        static_cast<double>(begun ? trained_early_ : 0));
 }
 
 // Whose metrics say how old the samples are.
@@ -41,15 +64,18 @@ Status TrainCalls::check_age(const Call& call) {
 
 Status TrainCalls::begin(const Call& call, SamplePart part) {
   if (most_age(step_.program) > 0) BRAID_TRY(check_age(call));
+  streamed_ = part;
   BRAID_ASSIGN(TrainWork work, work_of(call));
   const CallId id = step_.id_of(call);
   open(id).begin(call, std::move(work), step_.position.step);
-  return go_on(call, part);
+  if (!is_streamed(step_.program, id)) return go_on(call, part);
+  note_early(id, part);
+  return ok_status();
 }
 
 // The mini-batch before which a part of the call's samples ends; none: behind the last.
 std::optional<size_t> TrainCalls::end_of(CallId call, SamplePart part) {
-  const bool all = part == SamplePart::kAll;
+  const bool all = !begins_early(step_.program, call);
   if (all || !end_of_part(step_.program.early_update, part)) return std::nullopt;
   size_t end = 0;
   for (const SamplePart each : parts_of_call(step_.program, call))
@@ -60,14 +86,22 @@ std::optional<size_t> TrainCalls::end_of(CallId call, SamplePart part) {
 
 Status TrainCalls::go_on(const Call& call, SamplePart part) {
   const CallId id = step_.id_of(call);
+  if (is_streamed(step_.program, id)) {
+    streamed_ = part;
+    BRAID_ASSIGN(TrainWork work, work_of(call));
+    open(id).go_on(std::move(work));
+    note_early(id, part);
+  }
   open(id).stop_before(end_of(id, part));
   return ok_status();
 }
 
 Status TrainCalls::resume(const Call& call, SamplePart part, const TrainingProgress& progress) {
+  streamed_ = part;
   BRAID_ASSIGN(TrainWork work, work_of(call));
-  open(step_.id_of(call)).resume(call, std::move(work), step_.position.step, progress);
-  return go_on(call, part);
+  const CallId id = step_.id_of(call);
+  open(id).resume(call, std::move(work), step_.position.step, progress);
+  return is_streamed(step_.program, id) ? ok_status() : go_on(call, part);
 }
 
 std::map<std::string, TrainingProgress> TrainCalls::progress() const {
@@ -85,7 +119,8 @@ Status TrainCalls::run_passes(const Call& call) {
   while (true) {
     BRAID_ASSIGN(const bool fits, training.reserve());
     // Whether one sample fits is tried.
-    if (fits || !cut_smaller(step_, call, step_.rows, training.open_minibatch(), kDeclared))
+    if (fits || !cut_smaller(step_, call, step_.rows, training.open_minibatch(), kDeclared,
+                             part_of(step_.id_of(call))))
       return training.pass();
     BRAID_ASSIGN(TrainWork work, work_of(call));
     training.recut(std::move(work));
@@ -155,9 +190,11 @@ Status TrainCalls::agree(const Call& call) {
   BRAID_TRY(training.agree());
   if (!training.ran_out()) return ok_status();
   const std::string why = training.why_ran_out();
+  const bool streamed = is_streamed(step_.program, id);
+  if (streamed && training.open_minibatch() == 0) step_.rows.train_again();
   if (training.fused()) {  // alone it may fit
     run_apart(step_.program.fused[place_in_pair(step_.program, id).entry], why);
-  } else if (!cut_smaller(step_, call, step_.rows, training.open_minibatch(), why)) {
+  } else if (!cut_smaller(step_, call, step_.rows, training.open_minibatch(), why, part_of(id))) {
     return step_.talk.fail_alike(step_.all_take_part(id), too_little_memory(why),
                                  why.empty() ? ok_status() : too_little_memory(why));
   }

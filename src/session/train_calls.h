@@ -34,7 +34,10 @@ class TrainCalls {
   const Training& at(CallId call) const { return trainings_.at(call); }
   // How far each is, by name.
   std::map<std::string, TrainingProgress> progress() const;
-  void begin_step() { trainings_.clear(); }
+  void begin_step() {
+    trainings_.clear();
+    trained_early_ = 0;
+  }
   // Frees what a failure left.
   void abandon();
 
@@ -43,6 +46,10 @@ class TrainCalls {
   // That the step's samples are recent enough, and how old they are.
   Status check_age(const Call& call);
   Training& open(CallId call);
+  // The part of the call's samples that its open work is of.
+  SamplePart part_of(CallId call) const;
+  // Samples that it has trained before the generation ended.
+  void note_early(CallId call, SamplePart part);
   std::optional<size_t> end_of(CallId call, SamplePart part);
   Result<TrainWork> work_of(const Call& call);
   Result<bool> reserve_fused(const FusedCalls& fused);
@@ -52,7 +59,9 @@ class TrainCalls {
   DeviceId self() const { return DeviceId{static_cast<int>(step_.rank())}; }
 
   const StepContext& step_;
-  std::map<CallId, Training> trainings_;  // of this rank
+  std::map<CallId, Training> trainings_;    // of this rank
+  SamplePart streamed_ = SamplePart::kAll;  // of an update that begins beside the generation
+  int64_t trained_early_ = 0;
 };
 
 }  // namespace braid::inline session

@@ -28,8 +28,8 @@ void StepSimulation::expand_call(CallId id) {
   const Call& call = program_.graph.calls[id.value];
   rounds_[id.value] = 1;
   add_field_memory(id);
-  if (!uses_model(call)) return expand_host(id);
-  for (const SamplePart part : parts_of_call(program_, id)) expand_part(id, part);
+  for (const SamplePart part : parts_of_call(program_, id))
+    uses_model(call) ? expand_part(id, part) : expand_host(id, part);
 }
 
 void StepSimulation::expand_part(CallId id, SamplePart part) {
@@ -41,9 +41,9 @@ void StepSimulation::expand_part(CallId id, SamplePart part) {
 }
 
 // A call without a model. Slices of a role that is followed are gathered first.
-void StepSimulation::expand_host(CallId id) {
+void StepSimulation::expand_host(CallId id, SamplePart part) {
   std::vector<GatherStop> stops;
-  for (auto& [device, block] : blocks_[id.value]) {
+  for (auto& [device, block] : blocks_[slot(id, part)]) {
     const double seconds = prices_.host_call_s(id, DeviceId{device});
     const TaskId task = tasks_.add(seconds);
     tasks_.wait(task, block.begin);

@@ -5,6 +5,7 @@
 #include "base/units.h"
 #include "pricing/memory.h"
 #include "program/scored_prefixes.h"
+#include "program/streamed_update.h"
 #include "sim/step_simulation.h"
 
 namespace braid::inline sim {
@@ -39,14 +40,22 @@ void StepSimulation::add_call_memory(CallId id, SamplePart part) {
     if (prices_.comes_for_calls(role))
       hold(device, block, MemoryOwner::kWeights, cost.weight_bytes(i));
     if (kind == CallKind::kTrainStep)
-      hold(device, block, MemoryOwner::kGradients,
-           cost.gradient_bytes(grid_position(where.strategy, i).stage));
+      hold_gradients(id, part, device, cost.gradient_bytes(grid_position(where.strategy, i).stage));
     if (kind == CallKind::kGenerate)
       hold(device, block, MemoryOwner::kActivations, cost.prefill_bytes(tokens));
     hold(device, block, MemoryOwner::kGathered,
          cost.gathered_bytes(grid_position(where.strategy, i).stage));
   }
   if (prices_.prefix_part(id, part) != PrefixPart::kNone) add_begun_memory(id, part);
+}
+
+// Those of an update that begins beside the generation stay from its first part to its last.
+void StepSimulation::hold_gradients(CallId id, SamplePart part, DeviceId device, double bytes) {
+  const Block& block = this->block(id, device, part);
+  const bool first = !is_streamed(program_, id) || part == SamplePart::kEarly;
+  const bool last = !ends_before_update(program_, id, part);
+  if (first) change(device, {block.begin, 1, MemoryOwner::kGradients, block.first, bytes});
+  if (last) change(device, {block.end, 1, MemoryOwner::kGradients, block.last, -bytes});
 }
 
 // Keys and values of beginnings stay until the rest is scored.

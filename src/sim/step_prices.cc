@@ -6,6 +6,7 @@
 #include "pricing/rl_engine.h"
 #include "program/computed_rows.h"
 #include "program/residency.h"
+#include "program/streamed_update.h"
 #include "sim/carried_steps.h"
 #include "sim/predicted_lengths.h"
 #include "sim/priced_rows.h"
@@ -270,8 +271,10 @@ void StepPrices::partition_calls() {
     const Call& call = program_.graph.calls[i];
     const CallId id{static_cast<int32_t>(i)};
     if (!uses_model(call) || call.kind == CallKind::kGenerate) continue;
-    const bool begins_early = braid::begins_early(program_, id);
-    if (!runs_in_parts(program_, id) || begins_early) partitions_[i] = partition_anew(id);
+    const bool begins_early = braid::begins_early(program_, id),
+               streamed = is_streamed(program_, id);
+    const bool known = begins_early || streamed;
+    if (!runs_in_parts(program_, id) || known) partitions_[i] = partition_anew(id);
     if (!runs_in_parts(program_, id)) continue;
     std::vector<Partition> parts;
     for (const SamplePart part : parts_of_call(program_, id)) {
@@ -280,11 +283,10 @@ void StepPrices::partition_calls() {
           options_.free_prefixes ? samples(id, part) : samples(id);
       const PartitionedCall of{id, all, program_.calls[i].strategy,
                                partition_options(problem_, call)};
-      parts.push_back(
-          partition_part(program_, of, part, step, begins_early ? &partitions_[i] : nullptr));
+      parts.push_back(partition_part(program_, of, part, step, known ? &partitions_[i] : nullptr));
       parts_[{id, part}] = parts.back();
     }
-    if (!begins_early) partitions_[i] = joined(parts);
+    if (!begins_early) partitions_[i] = streamed ? joined_streamed(parts) : joined(parts);
   }
 }
 
@@ -308,8 +310,25 @@ std::vector<SampleRows> StepPrices::scored(CallId id) const {
   if (program_.graph.calls[id.value].kind != CallKind::kReward) return {};
   std::vector<int64_t> groups;
   for (const PartitionSample& sample : samples(id)) groups.push_back(sample.group.value);
-  return scored_by_rank(program_, id, groups,
-                        owned(asked_beside(program_.graph, id), SamplePart::kAll));
+  std::vector<SampleRows> asked = scored_by_rank(
+      program_, id, groups, owned(asked_beside(program_.graph, id), SamplePart::kAll));
+  if (!program_.scoring.streamed.has(id)) return asked;
+  std::vector<std::vector<SampleRows>> early;
+  for (const SamplePart part : parts_of_call(program_, id))
+    if (of_hand_over(program_, id, part)) early.push_back(compared_early(part));
+  return asked_with_early(std::move(asked), early);
+}
+
+std::vector<SampleRows> StepPrices::compared_early(SamplePart part) const {
+  const CallId update = program_.scoring.streamed.update;
+  std::vector<int64_t> groups;
+  for (const PartitionSample& sample : samples(update)) groups.push_back(sample.group.value);
+  return program::compared_early(program_, groups, partition(update, part));
+}
+
+// Whether it is a part of a call without a model whose samples an update begins with.
+bool StepPrices::is_compared_early(CallId id, SamplePart part) const {
+  return !uses_model(program_.graph.calls[id.value]) && of_hand_over(program_, id, part);
 }
 
 // Rows of a call with fewer samples (groups that are dropped) as samples of the step.
@@ -344,11 +363,13 @@ std::vector<SampleRows> StepPrices::computed(CallId id) const {
 }
 
 std::vector<SampleRows> StepPrices::written_rows(CallId id, SamplePart part) const {
+  if (is_compared_early(id, part)) return compared_early(part);
   if (program_.graph.calls[id.value].kind == CallKind::kCompute) return computed_.at(id);
   return in_step(id, written_by_rank(program_, id, worked_on(id, part), scored(id)));
 }
 
 std::vector<SampleRows> StepPrices::read_rows(CallId id, SamplePart part) const {
+  if (is_compared_early(id, part)) return compared_early(part);
   if (program_.graph.calls[id.value].kind == CallKind::kCompute) return computed_.at(id);
   std::vector<SampleRows> rows = worked_on(id, part);
   if (prefix_part(id, part) == PrefixPart::kBeginnings)

@@ -186,6 +186,8 @@ class StepPrices {
   const std::vector<SampleRows>& owned(CallId call, SamplePart part) const;
   std::vector<SampleRows> worked_on(CallId call, SamplePart part) const;
   std::vector<SampleRows> scored(CallId call) const;
+  std::vector<SampleRows> compared_early(SamplePart part) const;
+  bool is_compared_early(CallId call, SamplePart part) const;
   std::vector<SampleRows> computed(CallId call) const;
   std::vector<SampleRows> in_step(CallId call, std::vector<SampleRows> rows) const;
   double everyone_s(CollectiveOp op, double bytes) const;

@@ -125,7 +125,7 @@ class StepSimulation {
   // expand_calls.cc: what happens inside calls.
   void expand_call(CallId id);
   void expand_part(CallId id, SamplePart part);
-  void expand_host(CallId id);
+  void expand_host(CallId id, SamplePart part);
   void expand_passes(CallId id, SamplePart part);
   void expand_generate(CallId id, SamplePart part);
   void enter(CallId id, StagePoint at, TaskId task, SamplePart part);
@@ -208,6 +208,7 @@ class StepSimulation {
   bool has_several_passes(CallId id, SamplePart part) const;
   void add_call_memory(CallId id, SamplePart part);
   void add_begun_memory(CallId id, SamplePart part);
+  void hold_gradients(CallId id, SamplePart part, DeviceId device, double bytes);
   void add_field_memory(CallId id);
   const std::vector<int32_t>& instructions_of(StageRun* run, OpKind kind) const;
   void remember_pass(StageRun* run, const Op& op, const PassTasks& tasks, const MicroBatch& batch);

@@ -70,6 +70,15 @@ void MainGradients::zero() {
   list_buckets({});
 }
 
+void MainGradients::scale(double factor) {
+  const at::NoGradGuard no_grad;
+  for (Bucket& bucket : buckets_) {
+    // Without each_backward a slice is a part of the sums.
+    const at::Tensor& kept = options_.each_backward ? bucket.slice : bucket.sums;
+    if (kept.defined()) kept.mul_(factor);
+  }
+}
+
 void MainGradients::list_buckets(const std::function<bool(int64_t number)>& wanted) {
   order_.clear();
   next_ = settled_ = 0;

@@ -40,6 +40,8 @@ class MainGradients {
 
   // Before the backwards of an optimizer step.
   void zero();
+  // Multiplies what was added up since, where no reduction is under way.
+  void scale(double factor);
   // Before the step's last backward, or before every one: buckets are reduced as they fill, those
   // of numbers that `in_backward` accepts (BucketOptions::apart); all where it is empty.
   void reduced_backward_follows(const std::function<bool(int64_t number)>& in_backward = {});
