@@ -197,7 +197,8 @@ TEST_F(ScoredPrefixesTest, NeedACallThatCan) {
     EXPECT_NE(said.find(why), std::string::npos) << said;
   };
   plan_.fusion.migrate_below_samples = 0;
-  expect_refused("fusion: migrate_to_samples, migrate_cache and scored_prefixes say");
+  expect_refused(
+      "fusion: migrate_to_samples, migrate_cache, pre_copy_below_samples and scored_prefixes say");
   problem_ = make_test_problem({.devices = 4});
   plan_ = uniform_plan(problem_, 2, 2, 1);
   plan_.fusion.migrate_below_samples = 2;
