@@ -23,9 +23,10 @@ std::string handed_at(const std::string& below) {
 }
 
 // Rows of two steps on the first rank; `then`: the number from the second on, -1 for the plan's.
-std::vector<Json> two_steps(World& world, const std::string& fusion, int64_t then = -1) {
+std::vector<Json> two_steps(World& world, const std::string& fusion, int64_t then = -1,
+                            int64_t longest = 24) {
   Config config = tiny_run("grpo");
-  config.rollout.max_response_length = 24;
+  config.rollout.max_response_length = longest;
   config.run.name = cat("handing-", ::getpid(), "-", world.global_rank());
   auto session =
       Session::create(config, handing_program(config, world.world_size(), fusion), &world);
@@ -99,11 +100,12 @@ RANK_TEST(HandOverSession, AgainWithFewerLeft, 4) {
 // Caches are copied ahead: what samples become does not depend on it, also where they are handed
 // over again.
 RANK_TEST(HandOverSession, CachesAreCopiedAhead, 4) {
-  const std::vector<Json> whole = two_steps(world, "");
+  const std::vector<Json> whole = two_steps(world, "", -1, 48);
   double copied = 0, used = 0;
-  for (const std::string below : {"5", "[6, 2]"}) {
+  for (const std::string below : {"3", "[4, 2]"}) {
     const std::vector<Json> handed = two_steps(
-        world, cat("fusion: {migrate_below_samples: ", below, ", pre_copy_below_samples: 12}\n"));
+        world, cat("fusion: {migrate_below_samples: ", below, ", pre_copy_below_samples: 7}\n"), -1,
+        48);
     if (world.global_rank() != 0) continue;
     ASSERT_EQ(handed.size(), 2u);
     for (size_t step = 0; step < 2; ++step) {
