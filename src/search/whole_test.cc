@@ -3,6 +3,7 @@
 #include <gmock/gmock.h>
 
 #include <algorithm>
+#include <map>
 #include <set>
 
 #include "plan/test_problem.h"
@@ -123,18 +124,33 @@ TEST(WholeSearch, EditsOfAHandOverAndOfAnEarlyUpdateAreThere) {
   problem.workload.minibatches = 8;
   ExecutionPlan plan = uniform_plan(problem, 2, 1, 2);
   plan.fusion.migrate_below_samples = 8;
-  std::set<int64_t> numbers, early;
+  std::set<int64_t> numbers, early, copied;
   int tokens = 0;
   for (const ExecutionPlan& edited : part_edits(plan, problem, {})) {
     EXPECT_TRUE(validate(edited, problem).ok());
     const Fusion& fusion = edited.fusion;
     if (fusion.migrate_below_samples > 0) numbers.insert(fusion.migrate_to_samples);
     if (fusion.train_beside_scoring > 0) early.insert(fusion.train_beside_scoring);
+    copied.insert(fusion.pre_copy_below_samples);
     tokens += fusion.migrate_cache ? 0 : 1;
   }
+  EXPECT_THAT(copied, ElementsAre(0, 12, 16));
   EXPECT_THAT(numbers, ElementsAre(0, 4, 8, 16, 32));
   EXPECT_THAT(early, ElementsAre(1, 2, 4));
   EXPECT_EQ(tokens, 1);
+  // Of one with copies ahead: without them, and other numbers of a hand-over, with copies where
+  // those are fewer.
+  plan.fusion.pre_copy_below_samples = 16;
+  std::map<int64_t, int64_t> copied_at;
+  for (const ExecutionPlan& edited : part_edits(plan, problem, {}))
+    if (const Fusion& fusion = edited.fusion; fusion.migrate_below_samples != 8)
+      copied_at[fusion.migrate_below_samples] = fusion.pre_copy_below_samples;
+    else if (fusion == Fusion{.migrate_below_samples = 8})
+      copied_at[8] = 0;
+  EXPECT_EQ(copied_at.at(0), 0);
+  EXPECT_EQ(copied_at.at(8), 0);
+  for (const auto& [below, ahead] : copied_at) EXPECT_TRUE(ahead == 0 || ahead > below) << below;
+  EXPECT_GT(copied_at.size(), 3u);
   plan.fusion = Fusion();
   plan.fusion.train_beside_scoring = 2;
   const auto edits = part_edits(plan, problem, {});
