@@ -12,16 +12,6 @@
 namespace braid::inline emulate {
 namespace {
 
-void expect_where_predicted(World& world, const ExecutionPlan& plan,
-                            const PlanningProblem& problem) {
-  const Emulation out = emulated(world, plan, problem, {.time_scale = 0.2});
-  EXPECT_THAT(out.misplaced, testing::IsEmpty());
-  if (world.global_rank() != 0) return;
-  const TraceDifference difference = compare_ops(out.predicted, out.emulated);
-  EXPECT_EQ(difference.unpaired, 0);
-  EXPECT_LT(difference.largest, 0.1) << emulation_text(out);
-}
-
 // Two replicas learn in two stages, the others' devices generate and score.
 RANK_TEST(EarlyUpdate, EveryOpIsWhereItIsPredicted, 4) {
   const PlanningProblem problem = scored_beside(32, 4);

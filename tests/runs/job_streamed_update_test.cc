@@ -22,29 +22,28 @@ std::vector<LayoutCase> streamed_cases() {
        "  ref_logprob: {mesh: \"1,2\", dp: 2}\n"
        "  update_actor: {mesh: \"0\"}\n"},
       {"replicas", "grpo", "1x4",
-       apart +
-           "  old_logprob: {mesh: \"0,1\", dp: 2}\n"
-           "  update_actor: {mesh: \"0,1\", dp: 2}\n"},
+       apart + "  old_logprob: {mesh: \"0,1\", dp: 2}\n"
+               "  update_actor: {mesh: \"0,1\", dp: 2}\n"},
       {"tensors", "rloo", "1x4",
-       apart +
-           "  old_logprob: {mesh: \"2,3\", dp: 2}\n"
-           "  update_actor: {mesh: \"0,1\", tp: 2}\n"},
-      {"slices", "grpo", "1x4",
-       apart +
-           "  old_logprob: {mesh: \"0,1\", dp: 2}\n"
-           "  update_actor: {mesh: \"0,1\", dp: 2, zero: 2, micro_tokens: 40}\n",
+       apart + "  old_logprob: {mesh: \"2,3\", dp: 2}\n"
+               "  update_actor: {mesh: \"0,1\", tp: 2}\n"},
+      {"slices",
+       "grpo",
+       "1x4",
+       apart + "  old_logprob: {mesh: \"0,1\", dp: 2}\n"
+               "  update_actor: {mesh: \"0,1\", dp: 2, zero: 2, micro_tokens: 40}\n",
        false,
        {"algorithm.loss_agg=seq_mean_token_mean", "train.minibatches=1"}},
-      {"stages", "grpo", "1x4",
-       apart +
-           "  old_logprob: {mesh: \"0,1\", pp: 2}\n"
-           "  update_actor: {mesh: \"0,1\", pp: 2, micro_batches: 2}\n",
+      {"stages",
+       "grpo",
+       "1x4",
+       apart + "  old_logprob: {mesh: \"0,1\", pp: 2}\n"
+               "  update_actor: {mesh: \"0,1\", pp: 2, micro_batches: 2}\n",
        true,
        {"train.epochs_per_rollout=2"}},
-      {"parts", "reinforce_baseline", "1x4",
-       apart +
-           "  old_logprob: {mesh: \"0,1\", dp: 2}\n"
-           "  update_actor: {mesh: \"0,1\", dp: 2, zero: 3}\n",
+      {"parts", "reinforce_plus_plus_baseline", "1x4",
+       apart + "  old_logprob: {mesh: \"0,1\", dp: 2}\n"
+               "  update_actor: {mesh: \"0,1\", dp: 2, zero: 3}\n",
        true},
   };
 }
@@ -58,11 +57,10 @@ class JobStreamedUpdate : public JobRun {
     with.name = name_of(of, streams);
     with.calls += cat("fusion: {migrate_below_samples: ", below,
                       streams ? ", train_beside_generation: true" : "", "}\n");
-    std::vector<std::string> options = {"plan.file=" + write_plan(with),
-                                        "rollout.max_response_length=24", "train.minibatches=2",
-                                        "algorithm.normalize_advantages=none",
-                                        "algorithm.kl.in=loss",
-                                        "data.train=task:sort_digits:8"};
+    std::vector<std::string> options = {
+        "plan.file=" + write_plan(with), "rollout.max_response_length=24",
+        "train.minibatches=2",           "algorithm.normalize_advantages=none",
+        "algorithm.kl.in=loss",          "data.train=task:sort_digits:8"};
     options.insert(options.end(), of.more.begin(), of.more.end());
     options.insert(options.end(), more.begin(), more.end());
     return job_command(with.name, of.algorithm, options);
@@ -100,7 +98,6 @@ TEST_F(JobStreamedUpdate, LearnsTheSame) {
     if (HasFatalFailure()) return;
     expect_near_weights(whole, streamed);
     EXPECT_GT(sum_of(streamed, "rollout/trained_early"), 0);
-    EXPECT_EQ(sum_of(streamed, "sampling/left_out"), 0);
     for (const char* metric : {"policy/loss", "policy/grad_norm", "adv/std", "reward/raw_mean"})
       for (size_t step = 0; step < metrics(whole).size(); ++step) {
         const double one = metrics(whole)[step].value(metric, 0.0);
@@ -109,6 +106,101 @@ TEST_F(JobStreamedUpdate, LearnsTheSame) {
             << metric << " of step " << step;
       }
   }
+}
+
+// Rewards that fail leave samples out: then mini-batches are others, and what was trained until all
+// know it is trained again.
+TEST_F(JobStreamedUpdate, SamplesThatAreDroppedAreNotLearnt) {
+  ASSERT_TRUE(make_folder(path("")).ok());
+  LayoutCase of = streamed_cases()[1];
+  of.name = "drops";
+  of.more = {cat("reward=[", reward_file(path("streamed-drops.py"), "len(solution_str) % 5 == 0"),
+                 ", on_error: drop}]")};
+  finish(command_of(of, false));
+  if (HasFatalFailure()) return;
+  same_kernels("whole-drops", "streamed-drops");
+  finish(command_of(of, true));
+  if (HasFatalFailure()) return;
+  expect_near_weights("whole-drops", "streamed-drops");
+  for (const Json& row : metrics("streamed-drops")) {
+    const bool drops = row["reward/left_out"].get<double>() > 0;
+    EXPECT_TRUE(!drops || row["rollout/trained_early"].get<double>() == 0) << row;
+  }
+  EXPECT_GT(sum_of("streamed-drops", "reward/left_out"), 0);
+  EXPECT_EQ(sum_of("streamed-drops", "reward/left_out"), sum_of("whole-drops", "reward/left_out"));
+}
+
+// A reward that fails beside the generation ends the job with its message on all ranks.
+TEST_F(JobStreamedUpdate, RewardThatFailsEndsTheJob) {
+  ASSERT_TRUE(make_folder(path("")).ok());
+  LayoutCase of = streamed_cases()[1];
+  of.name = "fails";
+  of.more = {cat("reward=[", reward_file(path("streamed-fails.py"), "True"), ", retries: 0}]")};
+  const auto child = start(command_of(of, true));
+  const auto run = ending(*child);
+  EXPECT_NE(run.end, "exited with status 0");
+  EXPECT_THAT(run.errors, HasSubstr("no answer"));
+}
+
+// A rank that lacks memory in a part has the others train it again with it, in smaller
+// micro-batches.
+TEST_F(JobStreamedUpdate, RankThatRunsOutTrainsItAgain) {
+  const std::string preload =
+      "LD_PRELOAD=" + join_path(parent_folder(BRAID_BINARY), "tests/libfake_allocation_failure.so");
+  LayoutCase of = streamed_cases()[1];
+  of.name = "counted", of.more = {"train.total_steps=2"};
+  const std::string counts = path("streamed.counts");
+  const CommandOutcome whole =
+      shell(cat("BRAID_TEST_ALLOCATION_COUNT=", counts, " ", preload), command_of(of, true));
+  ASSERT_EQ(whole.exit_code, 0) << whole.output;
+  long least = 0;  // of a rank: those that train come to most
+  const std::string text = *read_file(counts);
+  for (size_t at = 0; at < text.size(); at = text.find('\n', at) + 1) {
+    const long count = std::atol(text.c_str() + at);
+    least = at == 0 ? count : std::min(least, count);
+  }
+  int repeated = 0;
+  for (int trial = 0; trial < (full_tier() ? 16 : 4); ++trial) {
+    of.name = cat("short-", trial);
+    same_kernels("streamed-counted", "streamed-" + of.name);
+    const long number = least * (4 + trial) / (full_tier() ? 20 : 8);
+    const CommandOutcome end = shell(cat("BRAID_TEST_FAIL_ALLOCATION=", number,
+                                         " BRAID_TEST_FAIL_RANK=", trial % 2, " ", preload),
+                                     command_of(of, true));
+    SCOPED_TRACE(cat("allocation ", number, ": ", end.output));
+    if (end.exit_code != 0) {
+      EXPECT_THAT(end.output, HasSubstr("out of memory"));
+      continue;
+    }
+    const double repeats = sum_of("streamed-" + of.name, "memory/repeats");
+    repeated += repeats > 0 ? 1 : 0;
+    expect_near_weights("streamed-counted", "streamed-" + of.name);
+  }
+  std::printf("%d runs trained something again\n", repeated);
+  EXPECT_GT(repeated, 0);
+}
+
+// The job goes on from a checkpoint between two steps, and from a kill within one.
+TEST_F(JobStreamedUpdate, GoesOnFromACheckpoint) {
+  LayoutCase of = streamed_cases()[1];
+  of.more = {"checkpoint.every_steps=1", "checkpoint.keep_last=9", "checkpoint.resume=auto",
+             "train.total_steps=4"};
+  of.name = "through";
+  finish(command_of(of, true));
+  if (HasFatalFailure()) return;
+  of.name = "again";
+  same_kernels("streamed-through", "streamed-again");
+  const auto child = start(command_of(of, true));
+  ASSERT_TRUE(reaches("streamed-again", 2, *child));
+  const std::vector<pid_t> ranks = children_of(child->pid());
+  ASSERT_GE(ranks.size(), 4u);
+  WatchedRank watched{ranks.front(), {}};
+  watched.stop_at([](const std::string& at) { return at.find("update_actor") != at.npos; }, *child);
+  ::kill(ranks.front(), SIGKILL);
+  EXPECT_EQ(ending(*child).end, "exited with status 1");
+  finish(command_of(of, true));
+  if (HasFatalFailure()) return;
+  EXPECT_EQ(hashes(path("streamed-through/export")), hashes(path("streamed-again/export")));
 }
 
 }  // namespace
