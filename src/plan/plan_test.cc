@@ -232,6 +232,9 @@ std::vector<Broken> broken_plans() {
       {"beside",
        [](auto& p) { p.fusion.train_beside_scoring = 4; },
        {"fusion.train_beside_scoring", "an epoch has 4 (train.minibatches)", "set it to 0"}},
+      {"streamed",
+       [](auto& p) { p.fusion.train_beside_generation = true; },
+       {"fusion.train_beside_generation", "migrate_below_samples is 0", "set it false"}},
       {"fused_tokens",
        [](auto& p) {
          p.fusion.train_schedules = true;
@@ -289,6 +292,7 @@ ExecutionPlan random_plan(std::mt19937* rng) {
   plan.staleness = below(3);
   plan.fusion = {below(2) == 1, below(2) * 7, below(100), below(100)};
   plan.fusion.predicted_lengths = below(2) == 1;
+  plan.fusion.train_beside_generation = below(2) == 1;
   plan.fusion.train_beside_scoring = below(3);
   plan.fusion.sync_beside_training = below(2) == 1;
   plan.fusion.pre_copy_below_samples = below(2) * 9;

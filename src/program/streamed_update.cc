@@ -163,6 +163,18 @@ Result<StreamedUpdate> streamed_update(const Program& program) {
   return out;
 }
 
+bool may_train_beside_generation(const Graph& graph) {
+  const auto count = [&](const auto& wanted) {
+    return std::count_if(graph.calls.begin(), graph.calls.end(), wanted);
+  };
+  const auto of_kind = [](CallKind kind) {
+    return [kind](const Call& call) { return call.kind == kind; };
+  };
+  return count(of_kind(CallKind::kGenerate)) == 1 && count(of_kind(CallKind::kTrainStep)) == 1 &&
+         count(of_kind(CallKind::kReward)) == 1 &&
+         count([](const Call& call) { return call.groups_alone; }) == 1 && !draws_again(graph);
+}
+
 Status verify_streamed_update(const Program& program) {
   if (!program.scoring.streamed.is_on()) return ok_status();
   if (!program.scoring.is_on() || program.calls.empty())

@@ -25,6 +25,8 @@ namespace braid::inline program {
 // the way. REQUIRES: the program's generation is handed over.
 Result<StreamedUpdate> streamed_update(const Program& program);
 Status verify_streamed_update(const Program& program);
+// Whether a graph could have one, on devices of its own.
+bool may_train_beside_generation(const Graph& graph);
 
 // Whether a call is such an update.
 inline bool is_streamed(const Program& program, CallId call) {

@@ -235,7 +235,8 @@ std::string table(const MigrationProposal& proposal) {
 std::string settings_text(const Fusion& fusion) {
   return cat("migrate_to_samples: ", fusion.migrate_to_samples,
              ", migrate_cache: ", fusion.migrate_cache ? "true" : "false",
-             fusion.scored_prefixes ? ", scored_prefixes: true" : "");
+             fusion.scored_prefixes ? ", scored_prefixes: true" : "",
+             fusion.train_beside_generation ? ", train_beside_generation: true" : "");
 }
 
 std::string cause(const Status& status) {
@@ -330,6 +331,7 @@ OrderedJson migration_json(const Result<MigrationProposal>& proposal) {
           {"migrate_to_samples", p.tried.migrate_to_samples},
           {"migrate_cache", p.tried.migrate_cache},
           {"scored_prefixes", p.tried.scored_prefixes},
+          {"train_beside_generation", p.tried.train_beside_generation},
           {"step_s", p.chosen.step_s},
           {"why_not", p.why_not},
           {"curve", points}};

@@ -6,6 +6,7 @@
 #include "base/text.h"
 #include "plan/validate.h"
 #include "program/early_update.h"
+#include "program/streamed_update.h"
 #include "program/weight_sync.h"
 #include "search/fuse.h"
 
@@ -89,7 +90,7 @@ class PartEdits {
     numbers.push_back(0);
     for (const int64_t first : numbers) {
       Fusion beside = plan_.fusion;
-      if (first > 0) beside = without_fused_updates(beside);
+      if (first > 0) beside = without_fused_updates(beside), beside.train_beside_generation = false;
       beside.train_beside_scoring = first;
       keep(beside);
     }
@@ -133,6 +134,9 @@ class PartEdits {
     other = plan_.fusion;
     other.scored_prefixes = !other.scored_prefixes;
     keep(other);
+    other = plan_.fusion;
+    other.train_beside_generation = !other.train_beside_generation;
+    if (may_train_beside_generation(problem_.graph)) keep(other);
     other = plan_.fusion;
     for (const CallPlan& entry : plan_.calls) {
       if (find_call(problem_.graph, entry.call)->kind != CallKind::kGenerate) continue;
@@ -186,6 +190,7 @@ std::string parts_text(const ExecutionPlan& plan) {
     for (const int64_t below : plan.fusion.migrate_again_below) numbers += cat(", then ", below);
     out.push_back(cat("a hand-over of generation below ", numbers, " samples"));
   }
+  if (plan.fusion.train_beside_generation) out.emplace_back("training beside generation");
   if (plan.fusion.predicted_lengths) out.emplace_back(kPredicted);
   if (plan.fusion.train_beside_scoring > 0) out.emplace_back(kBesideScoring);
   if (plan.fusion.sync_beside_training) out.emplace_back(kSyncBeside);
@@ -216,6 +221,7 @@ Fusion without_hand_over(Fusion fusion) {
   fusion.migrate_cache = off.migrate_cache;
   fusion.scored_prefixes = off.scored_prefixes;
   fusion.pre_copy_below_samples = off.pre_copy_below_samples;
+  fusion.train_beside_generation = off.train_beside_generation;
   return fusion;
 }
 
@@ -244,8 +250,12 @@ bool allows(const PlanParts& parts, const ExecutionPlan& plan) {
 
 int64_t whole_bound_us(const PlanSpace& space, const PlanParts& parts) {
   int64_t after_another = space.fixed_us, work = 0;
+  const bool streams = parts.hand_over && may_train_beside_generation(space.problem->graph);
+  const Workload& workload = space.problem->workload;
+  const int64_t minibatches = std::max<int64_t>(1, workload.minibatches * workload.epochs);
   for (const std::vector<int>& segment : space.segments) {
     int64_t longest_here = 0, work_here = 0;
+    bool trains = false;
     for (const int c : segment) {
       const CallSpace& call = space.calls[c];
       const CallKind kind = space.problem->graph.calls[call.call.value].kind;
@@ -254,8 +264,12 @@ int64_t whole_bound_us(const PlanSpace& space, const PlanParts& parts) {
       longest_here =
           std::max(longest_here, drawn ? call.least_drawn_us : call.options.front().time_us);
       work_here += call.least_work_us;
+      trains = trains || kind == CallKind::kTrainStep;
     }
-    after_another += std::max(longest_here, work_here / space.num_devices());
+    const int64_t here = std::max(longest_here, work_here / space.num_devices());
+    // The first mini-batch of an update may be trained while others are generated.
+    const int64_t hidden = streams && trains ? here / minibatches : 0;
+    after_another += here - hidden;
     work += work_here;
   }
   const int64_t beside = std::max(longest_call_us(space), work / space.num_devices());

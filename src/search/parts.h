@@ -57,10 +57,10 @@ Fusion without_hand_over(Fusion fusion);
 
 // Legal edits of a plan's parts beside layouts, of those that are allowed: other numbers of a
 // hand-over, or none; of one that is there how many samples a replica goes on with, whether
-// caches move, and ahead, and whether beginnings are scored; fusing the updates as they lie, or
-// not, or in another order; predicted lengths or not; an update that begins while samples are
-// scored (without the fusions that exclude it), or not; weights that come over beside training or
-// not; and rollouts ahead (without fusion) or not.
+// caches move, and ahead, whether beginnings are scored, and whether the update begins beside it;
+// fusing the updates as they lie, or not, or in another order; predicted lengths or not; an update
+// that begins while samples are scored (without the fusions that exclude it), or not; weights that
+// come over beside training or not; and rollouts ahead (without fusion) or not.
 std::vector<ExecutionPlan> part_edits(const ExecutionPlan& plan, const PlanningProblem& problem,
                                       const PlanParts& parts);
 
@@ -69,9 +69,10 @@ bool allows(const PlanParts& parts, const ExecutionPlan& plan);
 
 // No plan of the space takes less by the simulator, whichever of these parts it has. Calls that
 // score may hide behind a generation or an update, and updates fill each other's gaps; but no call
-// is shorter than alone, updates begin when all is generated, and their passes need their device
-// time. With predicted lengths a generation has other samples on its replicas; the longest response
-// is on one of them. With staleness generation and updates are side by side.
+// is shorter than alone, updates begin when all is generated, but for a first mini-batch, and their
+// passes need their device time. With predicted lengths a generation has other samples on its
+// replicas; the longest response is on one of them. With staleness generation and updates are side
+// by side.
 int64_t whole_bound_us(const PlanSpace& space, const PlanParts& parts);
 
 }  // namespace braid::inline search

@@ -8,6 +8,7 @@
 #include "base/text.h"
 #include "plan/validate.h"
 #include "program/program.h"
+#include "program/streamed_update.h"
 #include "search/judge.h"
 #include "search/migration.h"
 #include "search/predicted.h"
@@ -24,6 +25,7 @@ constexpr double kHopelessHanded = 1.1;  // of a step that is known: not improve
 // of them on 8 devices.
 constexpr int64_t kDevicesOfNumbers = 768, kLeastNumbers = 6;
 constexpr int kScoringParts[] = {2, 4};  // of the devices: for scorers, beside updates
+constexpr int kGeneratingParts[] = {2};  // likewise: for generations, beside which an update begins
 
 // The last stage of a pipeline may have the lowest devices, which the evaluator does not price.
 ExecutionPlan with_runs(ExecutionPlan plan) {
@@ -122,7 +124,53 @@ class WholeSearch {
       if (best && best->verdict.step_s < kHopelessHanded * out_.fused.verdict.step_s)
         BRAID_TRY(improve_handed(*std::move(best)));
     }
-    return choose_numbers(&out_.fused);
+    BRAID_TRY(choose_numbers(&out_.fused));
+    return may_train_beside_generation(problem_.graph) ? train_beside() : ok_status();
+  }
+
+  // Searches among plans whose generation has other devices than the update, each judged with an
+  // update that begins beside it; of their best, and of plans without, the best numbers.
+  Status train_beside() {
+    for (const JudgedPlan* from : {&out_.plain, &out_.fused})
+      BRAID_TRY(stream_update(JudgedPlan(*from)));
+    const Judge streamed = judge_with([this](Fusion& fusion) {
+      fusion.migrate_below_samples = samples_of(problem_) / kUsualPart;
+      fusion.train_beside_generation = true;
+    });
+    for (const int part : kGeneratingParts) {
+      const int generating = device_count(problem_.cluster) / part;
+      if (late() || generating < 2) break;
+      BRAID_ASSIGN(std::optional<JudgedPlan> best,
+                   best_in(generating_apart(generating),
+                           hiding_options(kHopelessHanded * out_.fused.verdict.step_s), streamed));
+      if (best) BRAID_TRY(stream_update(*std::move(best)));
+    }
+    return ok_status();
+  }
+
+  // The part of a space in which the last devices generate and the others learn.
+  SpaceOptions generating_apart(int generating) const {
+    SpaceOptions space = options_.space;
+    const int learning = device_count(problem_.cluster) - generating;
+    const DeviceMesh learns = *contiguous_mesh(problem_.cluster, 0, learning);
+    const DeviceMesh draws = *contiguous_mesh(problem_.cluster, learning, generating);
+    space.meshes.push_back(learns), space.meshes.push_back(draws);
+    space.allowed = [this, learns, draws, also = options_.space.allowed](const CallPlan& entry) {
+      const CallKind kind = find_call(problem_.graph, entry.call)->kind;
+      if (also && !also(entry)) return false;
+      if (kind == CallKind::kTrainStep) return entry.mesh == learns;
+      if (kind == CallKind::kGenerate) return entry.mesh == draws && entry.strategy.dp > 1;
+      return kind != CallKind::kInfer || entry.strategy.zero_stage == 0;
+    };
+    return space;
+  }
+
+  // The plan with an update that begins beside its generation, with the numbers of `auto`.
+  Status stream_update(JudgedPlan from) {
+    from.plan.fusion.train_schedules = false;
+    from.plan.fusion = without_hand_over(from.plan.fusion);
+    from.plan.fusion.train_beside_generation = true;
+    return choose_auto(from.plan, &out_.fused);
   }
 
   // A judge of plans with a part that not all can have.
@@ -140,20 +188,7 @@ class WholeSearch {
   Status choose_numbers(JudgedPlan* at) {
     ExecutionPlan plan = at->plan;
     plan.fusion = without_hand_over(plan.fusion);
-    plan.fusion.migrate_below_samples = kAutoMigration;
-    if (late() || !validate(plan, problem_).ok()) return ok_status();
-    MigrationLimits limits;
-    limits.points =
-        std::max<int64_t>(kLeastNumbers, kDevicesOfNumbers / device_count(problem_.cluster));
-    limits.stop = [this] {
-      const auto& asked = options_.search.units.stop;
-      return late() || (asked && asked());
-    };
-    Result<MigrationProposal> chosen = propose_migration(plan, problem_, calibration_, {}, limits);
-    if (chosen.status().code() == Code::kInvalidInput) return ok_status();
-    BRAID_TRY(chosen.status());
-    out_.tried += std::ssize(chosen->curve);
-    if (chosen->chosen.below > 0) BRAID_TRY(keep_faster(std::move(chosen->plan), at).status());
+    BRAID_TRY(choose_auto(std::move(plan), at));
     if (at->plan.fusion.migrate_below_samples == 0) return ok_status();
     // The more is scored ahead, the fewer samples are best left.
     ExecutionPlan begun = at->plan;
@@ -170,6 +205,25 @@ class WholeSearch {
       copied.fusion.pre_copy_below_samples = below;
       BRAID_TRY(step_with_part(std::move(copied), at).status());
     }
+    return ok_status();
+  }
+
+  // The plan with the numbers of `auto` takes the place of another where it is faster.
+  Status choose_auto(ExecutionPlan plan, JudgedPlan* at) {
+    plan.fusion.migrate_below_samples = kAutoMigration;
+    if (late() || !validate(plan, problem_).ok()) return ok_status();
+    MigrationLimits limits;
+    limits.points =
+        std::max<int64_t>(kLeastNumbers, kDevicesOfNumbers / device_count(problem_.cluster));
+    limits.stop = [this] {
+      const auto& asked = options_.search.units.stop;
+      return late() || (asked && asked());
+    };
+    Result<MigrationProposal> chosen = propose_migration(plan, problem_, calibration_, {}, limits);
+    if (chosen.status().code() == Code::kInvalidInput) return ok_status();
+    BRAID_TRY(chosen.status());
+    out_.tried += std::ssize(chosen->curve);
+    if (chosen->chosen.below > 0) BRAID_TRY(keep_faster(std::move(chosen->plan), at).status());
     return ok_status();
   }
 

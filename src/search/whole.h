@@ -1,7 +1,8 @@
 // One search over everything that a plan may say: devices, layouts and residency of all calls
 // (search_plans(), also in two parts of the space that a short time searches better: all devices
 // for each call, nothing on the host); the same among plans that hand their generation over, each
-// judged as it is with that, in the end with the numbers of `auto` (search/migration.h); fusing of
+// judged as it is with that, in the end with the numbers of `auto` (search/migration.h), and among
+// those whose update begins beside a generation on other devices; fusing of
 // both updates, and both fusions, on the best of these; plans whose scorers have other devices than
 // updates, which begin while samples are scored; weights of the best of these that come over beside
 // its training; rollouts ahead of training on devices of their

@@ -241,6 +241,44 @@ TEST(WholeSearch, UpdatesBeginEarlyWhereThatPays) {
   EXPECT_GT(judged, 0);
 }
 
+// Generation on one half of the devices, the update on the other.
+TEST(WholeSearch, UpdatesBeginBesideTheGenerationWhereThatPays) {
+  PlanningProblem problem = make_test_problem({.algorithm = "grpo",
+                                               .actor = "qwen2.5-0.5b",
+                                               .gpu = "b200",
+                                               .devices = 4,
+                                               .prompts = 64,
+                                               .samples = 4,
+                                               .minibatches = 1,
+                                               .prompt_tokens = 512,
+                                               .response_tokens = 512,
+                                               .looks_at_groups = true});
+  problem.workload.response.kind = LengthDistribution::Kind::kLognormal;
+  problem.workload.response.sigma = 1;
+  problem.workload.response.longest = 2048;
+  const PlanParts parts{false, true, 0, false, false};
+  SpaceOptions apart;
+  apart.allowed = [&problem](const CallPlan& entry) {
+    const bool draws = find_call(problem.graph, entry.call)->kind == CallKind::kGenerate;
+    return entry.mesh == *contiguous_mesh(problem.cluster, draws ? 2 : 0, 2);
+  };
+  const WholeFixture kept(problem, parts, apart);
+  ASSERT_TRUE(kept.found.ok()) << kept.found.status().message();
+  const JudgedPlan& best = kept.found->best;
+  EXPECT_TRUE(best.plan.fusion.train_beside_generation) << best.plan;
+  EXPECT_LT(best.verdict.step_s, kept.found->plain.verdict.step_s);
+  EXPECT_THAT(parts_text(best.plan), testing::HasSubstr("training beside generation"));
+  const PlanSpace space = *make_plan_space(problem, kept.pricer, apart);
+  EXPECT_GE(best.verdict.step_s, 1e-6 * static_cast<double>(whole_bound_us(space, parts)));
+  EXPECT_LT(whole_bound_us(space, parts), whole_bound_us(space, {false, false, 0, false, false}));
+  // What goes with a hand-over goes with it.
+  EXPECT_EQ(without_hand_over(best.plan.fusion), Fusion());
+  int toggled = 0;
+  for (const ExecutionPlan& edited : part_edits(best.plan, problem, parts))
+    toggled += edited.fusion.train_beside_generation ? 0 : 1;
+  EXPECT_GT(toggled, 1);
+}
+
 // Where no time is left, nothing of a part is judged.
 TEST(WholeSearch, LeavesOutWhatNoTimeIsLeftFor) {
   const PlanningProblem problem = whole_problem("ppo");

@@ -83,6 +83,12 @@ const std::vector<MutantJob>& mutant_jobs() {
        "  update_actor: {mesh: \"0,1\", tp: 2}\n"
        "  update_critic: {mesh: \"0,1\", dp: 2}\n",
        "fusion: {sync_beside_training: true}\n"},
+      {"streamed", 3, "grpo",
+       "  generate: {mesh: \"0,1\", dp: 2}\n"
+       "  old_logprob: {mesh: \"2\", dp: 1}\n"
+       "  ref_logprob: {mesh: \"0,1\", dp: 2}\n"
+       "  update_actor: {mesh: \"2\", dp: 1}\n",
+       "fusion: {migrate_below_samples: 2, train_beside_generation: true}\n", 2},
       {"fused", 2, "ppo",
        "  generate: {mesh: all, dp: 2}\n"
        "  old_logprob: {mesh: all, dp: 2}\n"

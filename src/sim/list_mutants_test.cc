@@ -26,8 +26,9 @@ WorkOfDevices work_of(const Trace& trace) {
 }
 
 // Four devices, 16 samples in two mini-batches.
-PlanningProblem mutated_problem() {
+PlanningProblem mutated_problem(bool looks_at_groups = false) {
   TestProblem sizes;
+  sizes.looks_at_groups = looks_at_groups;
   sizes.algorithm = "grpo", sizes.devices = 4, sizes.actor = "qwen2.5-0.5b";
   sizes.prompts = 16, sizes.minibatches = 2;
   return make_test_problem(sizes);
@@ -66,6 +67,14 @@ TEST(ListMutants, ThatNothingRefusesAreSimulatedAsTheSameWork) {
 TEST(ListMutants, OfAnEarlyUpdateToo) {
   const PlanningProblem problem = mutated_problem();
   expect_the_same_work(in_halves(problem, {"update_actor"}, 1), problem);
+}
+
+TEST(ListMutants, OfAnUpdateBesideTheGenerationToo) {
+  const PlanningProblem problem = mutated_problem(true);
+  ExecutionPlan plan = in_halves(problem, {"update_actor"}, 0);
+  plan.fusion.migrate_below_samples = 4;
+  plan.fusion.train_beside_generation = true;
+  expect_the_same_work(plan, problem);
 }
 
 }  // namespace

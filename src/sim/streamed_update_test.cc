@@ -25,13 +25,6 @@ ExecutionPlan apart(const PlanningProblem& problem, bool streams) {
   return plan;
 }
 
-const CallSummary& summary_named(const Trace& trace, const std::string& call) {
-  for (const CallSummary& each : trace.calls)
-    if (trace.call_names[each.call.value] == call) return each;
-  ADD_FAILURE() << "no " << call;
-  return trace.calls.front();
-}
-
 // Of one mini-batch nearly all is trained before the generation ends.
 TEST(StreamedUpdatePrices, TrainsBesideTheGeneration) {
   const PlanningProblem problem = with_a_tail(1);

@@ -4,6 +4,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
+
 #include "runs/job_testing.h"
 
 namespace braid {
@@ -135,7 +137,7 @@ TEST_F(JobStreamedUpdate, RewardThatFailsEndsTheJob) {
   ASSERT_TRUE(make_folder(path("")).ok());
   LayoutCase of = streamed_cases()[1];
   of.name = "fails";
-  of.more = {cat("reward=[", reward_file(path("streamed-fails.py"), "True"), ", retries: 0}]")};
+  of.more = {cat("reward=[", reward_file(path("streamed-fails.py"), "True"), "}]")};
   const auto child = start(command_of(of, true));
   const auto run = ending(*child);
   EXPECT_NE(run.end, "exited with status 0");
@@ -153,17 +155,18 @@ TEST_F(JobStreamedUpdate, RankThatRunsOutTrainsItAgain) {
   const CommandOutcome whole =
       shell(cat("BRAID_TEST_ALLOCATION_COUNT=", counts, " ", preload), command_of(of, true));
   ASSERT_EQ(whole.exit_code, 0) << whole.output;
-  long least = 0;  // of a rank: those that train come to most
+  std::vector<long> by_process;  // the launcher makes fewest
   const std::string text = *read_file(counts);
-  for (size_t at = 0; at < text.size(); at = text.find('\n', at) + 1) {
-    const long count = std::atol(text.c_str() + at);
-    least = at == 0 ? count : std::min(least, count);
-  }
+  for (size_t at = 0; at < text.size(); at = text.find('\n', at) + 1)
+    by_process.push_back(std::atol(text.c_str() + at));
+  std::sort(by_process.begin(), by_process.end());
+  const long of_rank = by_process.at(1);
+  ASSERT_GT(of_rank, 400);
   int repeated = 0;
   for (int trial = 0; trial < (full_tier() ? 16 : 4); ++trial) {
     of.name = cat("short-", trial);
     same_kernels("streamed-counted", "streamed-" + of.name);
-    const long number = least * (4 + trial) / (full_tier() ? 20 : 8);
+    const long number = of_rank * (8 + trial) / (full_tier() ? 24 : 12);
     const CommandOutcome end = shell(cat("BRAID_TEST_FAIL_ALLOCATION=", number,
                                          " BRAID_TEST_FAIL_RANK=", trial % 2, " ", preload),
                                      command_of(of, true));
