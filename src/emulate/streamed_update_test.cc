@@ -62,7 +62,9 @@ void expect_streamed_as_predicted(World& world, int devices) {
     EXPECT_NEAR(emulated_s[streams] / predicted[streams], 1, kOfStep) << streams;
 }
 
-FULL_RANK_TEST(StreamedUpdate, TakesAsLongAsPredicted, 4) { expect_streamed_as_predicted(world, 4); }
+FULL_RANK_TEST(StreamedUpdate, TakesAsLongAsPredicted, 4) {
+  expect_streamed_as_predicted(world, 4);
+}
 FULL_RANK_TEST(StreamedUpdate, OfEightRanksTakesAsLongAsPredicted, 8) {
   expect_streamed_as_predicted(world, 8);
 }

@@ -111,35 +111,9 @@ class PlanCompiler {
     return ok_status();
   }
 
-  // An update begins with what has finished when the generation is handed over.
-  Status stream_update() {
-    BRAID_ASSIGN(const StreamedUpdate streamed, streamed_update(program_));
-    const RoleId& role = call(streamed.update).role;
-    if (role_plan(plan_, role).weights == Residency::kHost)
-      return invalid_input(cat("fusion.train_beside_generation: the weights of ", role,
-                               " rest on the host between calls; set it false, or leave them on "
-                               "the devices"));
-    if (problem_.leaves_out_truncated)
-      return invalid_input(
-          "fusion.train_beside_generation: the update leaves out responses that were cut "
-          "(algorithm.mask_truncated), so its mini-batches are known when all have ended; set it "
-          "false, or algorithm.mask_truncated=false");
-    CallPlacement& asks = program_.calls[streamed.reward.value];
-    asks.mesh.devices = asking_ranks(program_, streamed);
-    asks.strategy.dp = static_cast<int>(asks.mesh.devices.size());
-    program_.scoring.streamed = streamed;
-    return ok_status();
-  }
+  Status stream_update() { return program::stream_update(plan_, problem_, &program_); }
 
-  // What is left of a generation is scored as far as it is.
-  Status score_beginnings() const {
-    for (const CallId call : program_.scoring.scorers)
-      if (scores_beginnings(program_, call)) return ok_status();
-    return invalid_input(
-        "fusion.scored_prefixes: no call can score the beginnings of samples: one that says "
-        "something of each token (log-probs, values), without sequence_parallel, and not beside an "
-        "update (train_beside_scoring); set it false");
-  }
+  Status score_beginnings() const { return check_beginnings(program_); }
 
   // The copy of the generation is there when a step begins.
   Status sync_beside_training() {
@@ -715,17 +689,6 @@ class PlanCompiler {
   std::vector<int32_t> handed_;              // [rank]: where the generation was last handed over
   std::vector<int32_t> used_, used_before_;  // [rank]: ends of the last two calls with a model
 };
-
-// Whether a call that uses a model has no device in common with those that generate.
-RunsApart apart_from_generation(const ExecutionPlan& plan, const PlanningProblem& problem) {
-  return [&](const Call& call) {
-    return std::none_of(
-        problem.graph.calls.begin(), problem.graph.calls.end(), [&](const Call& other) {
-          return other.kind == CallKind::kGenerate && uses_model(call) &&
-                 overlaps(call_plan(plan, call.name).mesh, call_plan(plan, other.name).mesh);
-        });
-  };
-}
 
 Result<Program> compile_lists(const ExecutionPlan& plan, const PlanningProblem& problem,
                               const std::vector<int32_t>& steps, std::optional<DeviceId> only,

@@ -98,6 +98,16 @@ void place_on_readers(CallId id, Program* program) {
 
 }  // namespace
 
+RunsApart apart_from_generation(const ExecutionPlan& plan, const PlanningProblem& problem) {
+  return [&](const Call& call) {
+    return std::none_of(
+        problem.graph.calls.begin(), problem.graph.calls.end(), [&](const Call& other) {
+          return other.kind == CallKind::kGenerate && uses_model(call) &&
+                 overlaps(call_plan(plan, call.name).mesh, call_plan(plan, other.name).mesh);
+        });
+  };
+}
+
 CallId generation_of(const Graph& graph, CallId reward) {
   const std::vector<std::string>& reads = graph.calls[reward.value].reads;
   for (size_t i = 0; i < graph.calls.size(); ++i)

@@ -14,6 +14,10 @@ namespace braid::inline program {
 // validate(plan, problem) is ok.
 void place_calls(const ExecutionPlan& plan, const PlanningProblem& problem, Program* program);
 
+// Whether a call that uses a model has no device in common with those that generate. REQUIRES: both
+// outlive it.
+RunsApart apart_from_generation(const ExecutionPlan& plan, const PlanningProblem& problem);
+
 // The device that speaks for a data-parallel rank of a call: of its last stage, where results are,
 // the first.
 DeviceId head_of(const CallPlacement& where, int dp_rank);

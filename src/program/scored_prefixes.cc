@@ -19,6 +19,15 @@ bool scores_beginnings(const Program& program, CallId call) {
          !scores_beside(program, call);
 }
 
+Status check_beginnings(const Program& program) {
+  for (const CallId call : program.scoring.scorers)
+    if (scores_beginnings(program, call)) return ok_status();
+  return invalid_input(
+      "fusion.scored_prefixes: no call can score the beginnings of samples: one that says "
+      "something of each token (log-probs, values), without sequence_parallel, and not beside an "
+      "update (train_beside_scoring); set it false");
+}
+
 SamplePart begun_part(const Program& program) {
   return static_cast<SamplePart>(program.scoring.hand_overs());
 }

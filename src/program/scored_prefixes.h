@@ -24,6 +24,8 @@ Field begun_field();
 // sequence_parallel, whose passes over caches have other rows, and not beside an update, whose
 // order its samples have.
 bool scores_beginnings(const Program& program, CallId call);
+// That some call does; else an error that names the key.
+Status check_beginnings(const Program& program);
 // The part of a generation in which what it goes on with is begun by scorers: its last hand-over.
 SamplePart begun_part(const Program& program);
 

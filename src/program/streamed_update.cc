@@ -6,6 +6,7 @@
 
 #include "base/contains.h"
 #include "base/text.h"
+#include "plan/validate.h"
 #include "program/computed_rows.h"
 #include "program/placement.h"
 
@@ -17,17 +18,18 @@ constexpr const char* kWhere = "fusion.train_beside_generation: ";
 Status refused(const std::string& why) { return invalid_input(cat(kWhere, why, "; set it false")); }
 
 // The only call of a kind.
-Result<CallId> only_one(const Graph& graph, CallKind kind, const char* what) {
+Result<CallId> only_one(const Graph& graph, CallKind kind) {
   CallId out{-1};
   for (int32_t i = 0; i < std::ssize(graph.calls); ++i) {
     if (graph.calls[i].kind != kind) continue;
     if (out.value >= 0)
-      return refused(cat(graph.calls[out.value].name, " and ", graph.calls[i].name, " are both ",
-                         what, ", and samples could go on to one alone"));
+      return refused(cat("graph ", graph.name, " has several calls of kind ", call_kind_name(kind),
+                         ", ", graph.calls[out.value].name, " and ", graph.calls[i].name,
+                         ", and samples could go on to one alone"));
     out = CallId{i};
   }
-  return out.value >= 0 ? Result<CallId>(out)
-                        : refused(cat("graph ", graph.name, " has no call that is ", what));
+  if (out.value >= 0) return out;
+  return refused(cat("graph ", graph.name, " has no call of kind ", call_kind_name(kind)));
 }
 
 // The calls that write what a call reads.
@@ -143,8 +145,8 @@ LossTotals estimated(const LossTotals& of_part, const SampleRows& all,
 Result<StreamedUpdate> streamed_update(const Program& program) {
   StreamedUpdate out;
   const Graph& graph = program.graph;
-  BRAID_ASSIGN(out.update, only_one(graph, CallKind::kTrainStep, "updates"));
-  BRAID_ASSIGN(out.reward, only_one(graph, CallKind::kReward, "rewards"));
+  BRAID_ASSIGN(out.update, only_one(graph, CallKind::kTrainStep));
+  BRAID_ASSIGN(out.reward, only_one(graph, CallKind::kReward));
   const Call& update = graph.calls[out.update.value];
   if (update.compares_samples) return refused(cat(update.name, " compares samples in its loss"));
   for (const CallId from : producers(graph, out.update)) {
@@ -161,6 +163,22 @@ Result<StreamedUpdate> streamed_update(const Program& program) {
   BRAID_TRY(check_advantages(program, out.advantages, out.reward));
   BRAID_TRY(check_placement(program, out));
   return out;
+}
+
+Status stream_update(const ExecutionPlan& plan, const PlanningProblem& problem, Program* program) {
+  BRAID_ASSIGN(const StreamedUpdate streamed, streamed_update(*program));
+  const RoleId& role = program->graph.calls[streamed.update.value].role;
+  if (role_plan(plan, role).weights == Residency::kHost)
+    return refused(cat("the weights of ", role, " rest on the host between calls"));
+  if (problem.leaves_out_truncated)
+    return refused(
+        "the update leaves out responses that were cut (algorithm.mask_truncated), so its "
+        "mini-batches are known when all have ended");
+  CallPlacement& asks = program->calls[streamed.reward.value];
+  asks.mesh.devices = asking_ranks(*program, streamed);
+  asks.strategy.dp = static_cast<int>(asks.mesh.devices.size());
+  program->scoring.streamed = streamed;
+  return ok_status();
 }
 
 bool may_train_beside_generation(const Graph& graph) {

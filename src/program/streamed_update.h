@@ -11,6 +11,7 @@
 #include <string>
 #include <vector>
 
+#include "plan/problem.h"
 #include "program/exchange.h"
 #include "program/hand_over.h"
 #include "program/partition.h"
@@ -25,6 +26,9 @@ namespace braid::inline program {
 // the way. REQUIRES: the program's generation is handed over.
 Result<StreamedUpdate> streamed_update(const Program& program);
 Status verify_streamed_update(const Program& program);
+// The program of a plan whose update begins so: it has that, and its ranks ask for rewards, too.
+// Errors: those of streamed_update(), and what of plan and problem is in the way.
+Status stream_update(const ExecutionPlan& plan, const PlanningProblem& problem, Program* program);
 // Whether a graph could have one, on devices of its own.
 bool may_train_beside_generation(const Graph& graph);
 

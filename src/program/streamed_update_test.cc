@@ -102,7 +102,7 @@ TEST(StreamedUpdate, SaysWhatIsInTheWay) {
   EXPECT_THAT(refusal(other, apart(other)), HasSubstr("advantages looks at all samples"));
   const PlanningProblem ppo = make_test_problem({.devices = 4, .prompts = 8});
   EXPECT_THAT(refusal(ppo, apart(ppo, {"update_actor", "update_critic"})),
-              HasSubstr("update_critic and update_actor are both updates"));
+              HasSubstr("several calls of kind train_step, update_critic and update_actor"));
 }
 
 // Eight groups of two samples in two mini-batches; the generation is handed over twice.

@@ -25,6 +25,7 @@ constexpr double kHopelessHanded = 1.1;  // of a step that is known: not improve
 // of them on 8 devices.
 constexpr int64_t kDevicesOfNumbers = 768, kLeastNumbers = 6;
 constexpr int kScoringParts[] = {2, 4};  // of the devices: for scorers, beside updates
+constexpr int kFurtherHandOvers = 3;     // each at half of the samples of the one before it
 constexpr int kGeneratingParts[] = {2};  // likewise: for generations, beside which an update begins
 
 // The last stage of a pipeline may have the lowest devices, which the evaluator does not price.
@@ -165,12 +166,24 @@ class WholeSearch {
     return space;
   }
 
-  // The plan with an update that begins beside its generation, with the numbers of `auto`.
+  // The plan with an update that begins beside its generation, with the number of `auto`, or of
+  // several.
   Status stream_update(JudgedPlan from) {
     from.plan.fusion.train_schedules = false;
     from.plan.fusion = without_hand_over(from.plan.fusion);
     from.plan.fusion.train_beside_generation = true;
-    return choose_auto(from.plan, &out_.fused);
+    BRAID_TRY(choose_auto(from.plan, &out_.fused));
+    // The more often it is handed over, the sooner groups that have finished are trained.
+    for (const int64_t part : {2, 4, 8}) {
+      Fusion& often = from.plan.fusion;
+      often.migrate_below_samples = samples_of(problem_) / part;
+      often.migrate_again_below.clear();
+      int64_t below = often.migrate_below_samples / 2;
+      for (int more = 0; more < kFurtherHandOvers && below > 0; ++more, below /= 2)
+        often.migrate_again_below.push_back(below);
+      BRAID_TRY(step_with_part(from.plan, &out_.fused).status());
+    }
+    return ok_status();
   }
 
   // A judge of plans with a part that not all can have.
