@@ -8,6 +8,8 @@
 #include "base/testing.h"
 #include "base/text.h"
 #include "plan/validate.h"
+#include "search/judge.h"
+#include "search/simulate.h"
 
 namespace braid::reproduce {
 namespace {
@@ -56,6 +58,23 @@ TEST(Ablation, RestrictedOptimaAreInTheirSpacesAndNotBelowTheWhole) {
     }
     EXPECT_TRUE(within(whole_space(), result->ours.plan, problem).ok());
   }
+}
+
+// Layouts that need room and roles that make it by waiting on the host: a search of few descents
+// ends in the smaller spaces with what it does not come to in the whole one.
+TEST(Ablation, WhereMemoryIsShortNoPartOfTheSpaceIsSearchedBetter) {
+  const PlanningProblem problem = *ablation_problem({"ppo", "llama2-13b", 8, true});
+  const CallPricer pricer = *CallPricer::make(problem, committed_calibration());
+  SearchBudget budget;
+  budget.threads = 2;
+  budget.judge = remembering(simulator_judge(problem, committed_calibration()));
+  const auto best_s = [&](const Restriction& restriction) {
+    const auto found = optimum(problem, pricer, committed_calibration(), restriction, budget);
+    return found.ok() ? found->best.verdict.step_s : INFINITY;
+  };
+  const double whole_s = best_s(whole_space());
+  for (const Restriction& system : systems(problem))
+    EXPECT_LE(whole_s, best_s(system)) << system.name;
 }
 
 // A change of a plan that leaves one space or another.

@@ -71,14 +71,19 @@ bool improve_coordinate(const D& domain, typename D::State& state, int coordinat
 }
 
 // Descends to a state that no change of a single coordinate improves; adds to `evaluations`.
+// Returns how many values of coordinates it looked at.
 template <CoordinateDomain D>
-void coordinate_descent(const D& domain, typename D::State& state, RandomStream& random,
-                        int64_t& evaluations) {
+int64_t coordinate_descent(const D& domain, typename D::State& state, RandomStream& random,
+                           int64_t& evaluations) {
+  int64_t values = 0;
   for (bool changed = true; changed;) {
     changed = false;
-    for (const int coordinate : shuffled(domain.num_coordinates(), random))
+    for (const int coordinate : shuffled(domain.num_coordinates(), random)) {
+      values += domain.num_values(coordinate);
       changed |= improve_coordinate(domain, state, coordinate, evaluations);
+    }
   }
+  return values;
 }
 
 // Gives `count` random coordinates random values.

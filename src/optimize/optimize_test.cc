@@ -3,6 +3,7 @@
 #include <gmock/gmock.h>
 
 #include <mutex>
+#include <numeric>
 #include <set>
 
 #include "optimize/exhaustive.h"
@@ -39,6 +40,7 @@ struct ToyChoice {
 struct ToyRoot {
   int64_t bound = 0;
   int64_t bounds = 0;
+  std::vector<std::vector<int32_t>> remaining;
 };
 
 class ToyTree {
@@ -155,7 +157,9 @@ class ToyDomain {
   }
 
   std::shared_ptr<const Root> make_root(int64_t, const std::shared_ptr<const Root>&) const {
-    return std::make_shared<const Root>();
+    std::vector<int32_t> all(costs_.values);
+    std::iota(all.begin(), all.end(), 0);
+    return std::make_shared<const Root>(Root{0, 0, {size_t(costs_.coordinates), all}});
   }
   Tree make_tree(const std::shared_ptr<const Root>&) const { return Tree(costs_); }
   int64_t limit_of(const std::optional<Cost>& cost) const {
@@ -209,6 +213,25 @@ TEST(Descent, EndsWhereNoSingleChangeHelps) {
     EXPECT_GE(evaluations, 6);  // odd values are always priced
     for (int c = 0; c < 6; ++c)
       for (int v = 0; v < 5; ++v) EXPECT_GE(domain.cost_with(state, c, v), domain.cost(state));
+  }
+}
+
+TEST(Narrowed, DescendsAmongItsValuesAlone) {
+  const ToyDomain domain({.coordinates = 4, .values = 5, .seed = 8});
+  const std::vector<std::vector<int32_t>> values = {{1, 3}, {0, 2, 4}, {4}, {0, 1}};
+  const ToyDomain::State known = {0, 1, 2, 3};
+  const Narrowed<ToyDomain> narrowed(domain, values, known);
+  for (int c = 0; c < 4; ++c) EXPECT_EQ(narrowed.value(known, c), -1) << c;
+  for (uint64_t seed = 0; seed < 20; ++seed) {
+    RandomStream random(seed, 0);
+    ToyDomain::State state = narrowed.random_state(random);
+    int64_t evaluations = 0;
+    EXPECT_GE(coordinate_descent(narrowed, state, random, evaluations), 8);
+    for (int c = 0; c < 4; ++c) {
+      EXPECT_EQ(values[c].at(narrowed.value(state, c)), state[c]);
+      for (const int32_t value : values[c])
+        EXPECT_FALSE(domain.cost_with(state, c, value) < domain.cost(state));
+    }
   }
 }
 
@@ -298,6 +321,30 @@ TEST(Portfolio, ResultDependsOnUnitsAndNotOnThreads) {
       }
     }
   }
+}
+
+TEST(Portfolio, FurtherDescentsOfAUnitEndNoWorse) {
+  int better = 0;
+  for (uint64_t seed = 1; seed <= 20; ++seed) {
+    const ToyDomain domain({.coordinates = 8, .values = 6, .seed = seed});
+    const auto of = [&](int64_t descents, int64_t values) {
+      Portfolio<ToyDomain> portfolio(domain, {.method = Method::kDescent,
+                                              .seed = seed,
+                                              .further_descents = descents,
+                                              .further_values = values,
+                                              .walk = {}});
+      run_units(portfolio, {.max_units = 1, .stop = {}, .elapsed_s = {}});
+      return std::pair(portfolio.cost()->sum, portfolio.evaluations());
+    };
+    const auto one = of(0, 0), two = of(1, 1000), many = of(15, 1000'000);
+    EXPECT_LE(many.first, two.first);
+    EXPECT_LE(two.first, one.first);
+    better += many.first < one.first;
+    EXPECT_LT(one.second, two.second);
+    EXPECT_LT(two.second, many.second);
+    EXPECT_EQ(of(15, 1), two);  // no further one once so many values have been looked at
+  }
+  EXPECT_GE(better, 10);
 }
 
 TEST(Portfolio, SeedsDiffer) {

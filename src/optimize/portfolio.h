@@ -20,6 +20,7 @@
 #include "optimize/anneal.h"
 #include "optimize/branch.h"
 #include "optimize/descent.h"
+#include "optimize/narrowed.h"
 #include "optimize/units.h"
 
 namespace braid::optimize {
@@ -37,6 +38,8 @@ namespace braid::optimize {
 //   of choices is a path.
 //   kept:        the coordinates that a neighbourhood search leaves as they are.
 //   fixed_start: where Metropolis walks start.
+// A root may say which values its leaves have (`remaining`, by coordinate, ascending): further
+// descents of a unit are among these.
 template <typename D>
 concept PortfolioDomain = CoordinateDomain<D> && WalkDomain<D> &&
     requires(const D& domain, const std::optional<typename D::Cost>& cost,
@@ -68,7 +71,10 @@ struct PortfolioOptions {
   int64_t proof_period = 4;        // during the proof, every n-th unit looks for better states
   int64_t restless_units = 0;      // of the proof's first so many, every second
   int64_t proof_work = 2'000'000;  // budget of one proof unit, in the tree's work
-  WalkOptions walk;                // of one walk unit
+  // Descents that follow the one of a unit, among values that may be better than what is known: so
+  // many at most, and none once so many values of coordinates have been looked at.
+  int64_t further_descents = 0, further_values = 0;
+  WalkOptions walk;  // of one walk unit
 };
 
 // A unit that improved on all units before it.
@@ -230,8 +236,29 @@ class Portfolio final : public UnitSource {
       perturb(domain_, state, 2, random);
     }
     coordinate_descent(domain_, state, random, slot.evaluations);
+    if (options_.further_descents > 0) descend_further(state, slot, random);
     if (unit < options_.first_descents) slot.optimum = state;
     take_if_better(slot, std::move(state));
+  }
+
+  // From random states and from `least` disturbed in turn, which becomes the best of their ends.
+  void descend_further(State& least, Slot& slot, RandomStream& random) const {
+    if constexpr (requires(const typename D::Root& root) { root.remaining; }) {
+      const State first = least;
+      const auto root = domain_.make_root(domain_.limit_of(domain_.cost(first)), nullptr);
+      slot.bounds += root->bounds;
+      for (const auto& values : root->remaining)
+        if (values.empty()) return;  // nothing is better
+      const Narrowed<D> narrowed(domain_, root->remaining, first);
+      int64_t values = 0;
+      for (int64_t turn = 0; turn < options_.further_descents && values < options_.further_values;
+           ++turn) {
+        State state = turn % 2 == 0 ? narrowed.random_state(random) : least;
+        if (turn % 2 == 1) perturb(narrowed, state, 2, random);
+        values += coordinate_descent(narrowed, state, random, slot.evaluations);
+        if (domain_.cost(state) < domain_.cost(least)) least = std::move(state);
+      }
+    }
   }
 
   void run_walk(Slot& slot, RandomStream& random) {

@@ -19,6 +19,10 @@ constexpr double kFirstLoss = 0.05;
 constexpr double kLastLoss = 0.0005;
 constexpr int64_t kAnnealingSteps = 50'000;
 constexpr int64_t kProofWork = 1'000'000;
+// A descent ends where no single change helps. A layout that needs room in memory, and a role that
+// makes room by waiting on the host, help only together: where a descent ends depends on where it
+// begins, and a unit makes several, as many as are short.
+constexpr int64_t kFurtherDescents = 15, kFurtherValues = 100'000;
 constexpr int64_t kLeastBoundUnits = 16, kMostBoundUnits = 64;  // worth of work for the bound
 constexpr double kJudgingEnds = 0.85;  // of the time there is; the rest is for the bound
 constexpr int kRounds = 3;             // of judging the neighbours of the best judged plan
@@ -40,6 +44,7 @@ optimize::PortfolioOptions portfolio_options(const SearchOptions& options) {
   out.method = options.method;
   out.seed = options.seed;
   out.proof_work = kProofWork;
+  out.further_descents = kFurtherDescents, out.further_values = kFurtherValues;
   out.walk = {.steps = kAnnealingSteps, .inverse_temperature = {1 / kFirstLoss, 1 / kLastLoss}};
   return out;
 }
