@@ -167,8 +167,9 @@ Status waiting_allowed(const RolePlan& role, Waiting waiting, const PlanningProb
 }
 
 SpaceOptions space_options(const Restriction& restriction, const Condition& alternative,
-                           const PlanningProblem& problem) {
+                           const PlanningProblem& problem, const SearchBudget& budget) {
   SpaceOptions out;
+  out.threads = budget.threads;
   out.allowed = alternative;
   out.meshes = restriction.meshes;
   out.allowed_role = [&problem, waiting = restriction.waiting](const RolePlan& role) {
@@ -193,8 +194,8 @@ Result<std::vector<Condition>> ranked(const PlanningProblem& problem, const Call
   if (restriction.alternatives.size() < 2) return restriction.alternatives;
   std::vector<std::pair<int64_t, size_t>> order;
   for (size_t i = 0; i < restriction.alternatives.size(); ++i) {
-    auto space = make_plan_space(problem, pricer,
-                                 space_options(restriction, restriction.alternatives[i], problem));
+    auto space = make_plan_space(
+        problem, pricer, space_options(restriction, restriction.alternatives[i], problem, budget));
     if (space.status().code() == Code::kInfeasible) continue;
     BRAID_TRY(space.status());
     const auto found = search_plans(*space, search_options(budget));
@@ -269,7 +270,7 @@ Result<WholeFound> optimum(const PlanningProblem& problem, const CallPricer& pri
   std::optional<WholeFound> best;
   for (const Condition& alternative : alternatives) {
     WholeOptions options;
-    options.space = space_options(restriction, alternative, problem);
+    options.space = space_options(restriction, alternative, problem, budget);
     options.search = search_options(budget);
     options.parts = restriction.parts;
     options.fusion.units = options.fusion.fused = 2;

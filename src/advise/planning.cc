@@ -101,6 +101,7 @@ Status search_plan(const PlanRequest& request, Planning& planning) {
   if (request.keep) {
     BRAID_ASSIGN(options, keeping(planning.constraints, std::move(options)));
   }
+  options.threads = unit_options(request.limits, watch, 0).threads;
   BRAID_ASSIGN(planning.space, make_plan_space(planning.problem, *planning.pricer, options));
   const double limit_s = layouts_limit_s(request, planning.problem, watch.elapsed_s());
   const Needs needs = needs_of_search(request, planning, watch, limit_s);

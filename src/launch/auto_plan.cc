@@ -32,7 +32,7 @@ WholeOptions whole_options(const ExecutableSearch& search, const PlanningProblem
   out.parts = parts_of(problem, 0);
   out.search.bound = false;
   out.search.units.max_units = std::max<int64_t>(1, search.units / kSearches);
-  out.search.units.threads = threads_of(search);
+  out.search.units.threads = out.space.threads = threads_of(search);
   out.search.units.stop = search.stop;
   return out;
 }

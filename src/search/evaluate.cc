@@ -207,6 +207,24 @@ void hold_home(const PlanSpace& space, const Assignment& plan, int call, const A
     if (!covers(*to, device)) ends.free_us[device] = std::max(ends.free_us[device], until);
 }
 
+// Ranks that ask rewards come to what stands behind these in their lists when all scores are there.
+void wait_for_scores(const PlanSpace& space, const Assignment& plan, int call, int segment,
+                     Ends& ends) {
+  for (const RewardStop& stop : space.reward_stops) {
+    const PlanOption* generation = plan.option[stop.generation];
+    if (stop.before != call || generation == nullptr) continue;
+    int64_t latest = 0;
+    for (const int score : stop.scores)
+      if (space.segment_of[score] == segment) latest = std::max(latest, ends.end_us[score]);
+    const int32_t last_stage = generation->end - generation->devices() / generation->pp;
+    const int32_t replicas = stop.one_rank ? 1 : generation->replicas;
+    for (int32_t replica = 0; replica < replicas; ++replica) {
+      int64_t& free_us = ends.free_us[last_stage + replica * generation->tp];
+      free_us = std::max(free_us, latest);
+    }
+  }
+}
+
 // Schedules the calls of a segment from time 0.
 void schedule(const PlanSpace& space, const Assignment& plan, int segment,
               const std::vector<int64_t>& open_us, Moves moves, Ends& ends) {
@@ -215,6 +233,7 @@ void schedule(const PlanSpace& space, const Assignment& plan, int segment,
   const int64_t begin_us = segment == 0 ? space.fixed_us : 0;  // weights too move from then on
   ends.free_us.assign(space.num_devices(), begin_us);
   for (const int call : space.segments[segment]) {
+    if (moves != Moves::kNone) wait_for_scores(space, plan, call, segment, ends);
     const PlanOption* option = plan.option[call];
     int64_t ready = begin_us;
     for (const int before : space.calls[call].after)

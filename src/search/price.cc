@@ -2,9 +2,11 @@
 
 #include <algorithm>
 #include <cmath>
+#include <functional>
 
 #include "base/text.h"
 #include "base/units.h"
+#include "optimize/units.h"
 #include "plan/plan_fields.h"
 #include "pricing/memory.h"
 #include "pricing/predict_generate.h"
@@ -14,16 +16,29 @@
 #include "sim/slice_prices.h"
 
 namespace braid::inline search {
+namespace {
+
+// A list of questions is one work unit.
+class PriceUnits final : public optimize::UnitSource {
+ public:
+  explicit PriceUnits(std::vector<std::function<void()>> lists) : lists_(std::move(lists)) {}
+  bool start(int64_t unit) override { return unit < std::ssize(lists_); }
+  void run(int64_t unit) override { lists_[static_cast<size_t>(unit)](); }
+  void finish(int64_t, double) override {}
+
+ private:
+  std::vector<std::function<void()>> lists_;
+};
+
+}  // namespace
 
 Result<CallPricer> CallPricer::make(const PlanningProblem& problem, const Calibration& calibration,
                                     uint64_t seed) {
   CallPricer pricer;
   pricer.problem_ = &problem;
-  const SampleLengths lengths = draw_lengths(problem.workload, seed);
-  pricer.timer_ = std::make_shared<CallTimer>(problem, lengths);
-  pricer.meter_ = std::make_shared<CallMeter>(problem, lengths);
-  pricer.known_ = std::make_shared<std::map<PriceKey, Result<CallPrice>>>();
-  pricer.slices_ = std::make_shared<std::map<PriceKey, std::vector<SliceBytes>>>();
+  pricer.lengths_ = draw_lengths(problem.workload, seed);
+  pricer.forget();
+  pricer.others_ = std::make_shared<std::vector<CallPricer>>();
   for (const Node& node : problem.cluster.nodes) {
     const auto known = [&](const Engines& engines) { return engines.gpu == node.gpu; };
     if (std::any_of(pricer.engines_.begin(), pricer.engines_.end(), known)) continue;
@@ -38,6 +53,14 @@ Result<CallPricer> CallPricer::make(const PlanningProblem& problem, const Calibr
   return pricer;
 }
 
+void CallPricer::forget() {
+  timer_ = std::make_shared<CallTimer>(*problem_, lengths_);
+  meter_ = std::make_shared<CallMeter>(*problem_, lengths_);
+  known_ = std::make_shared<std::map<PriceKey, Result<CallPrice>>>();
+  costs_ = std::make_shared<std::map<PriceKey, CallCost>>();
+  slices_ = std::make_shared<std::map<PriceKey, std::vector<SliceBytes>>>();
+}
+
 const CallPricer::Engines& CallPricer::engines_of(const GpuSpec& gpu) const {
   for (const Engines& engines : engines_)
     if (engines.gpu == gpu) return engines;
@@ -50,7 +73,29 @@ DeviceModel CallPricer::device(const DeviceModel& engine, Precision precision) c
   return device;
 }
 
+CallPricer::PriceKey CallPricer::key_of(const Call& call, const DeviceMesh& run,
+                                        const Strategy& strategy) {
+  std::vector<int64_t> numbers = {run.devices.front().value,
+                                  static_cast<int64_t>(run.devices.size())};
+  for (const plan_fields::StrategyField& field : plan_fields::strategy_fields())
+    numbers.push_back(field.get(strategy));
+  numbers.insert(numbers.end(), strategy.stage_layers.begin(), strategy.stage_layers.end());
+  return {call.name, std::move(numbers)};
+}
+
 CallCost CallPricer::cost(const Call& call, const CallPlan& plan, const MeshShape& shape) const {
+  if (!is_run(plan.mesh)) return new_cost(call, plan, shape);
+  PriceKey key = key_of(call, plan.mesh, without_batches(plan.strategy));
+  auto found = costs_->find(key);
+  if (found == costs_->end()) {
+    if (costs_->size() >= kMostCosts) costs_->clear();
+    found = costs_->emplace(std::move(key), new_cost(call, plan, shape)).first;
+  }
+  return found->second.with(plan.strategy);
+}
+
+CallCost CallPricer::new_cost(const Call& call, const CallPlan& plan,
+                              const MeshShape& shape) const {
   const RoleModel& model = model_of(*problem_, call.role);
   const bool generates = call.kind == CallKind::kGenerate;
   std::vector<DeviceModel> kinds;
@@ -62,19 +107,46 @@ CallCost CallPricer::cost(const Call& call, const CallPlan& plan, const MeshShap
   return CallCost::make(call, plan, *problem_, std::move(kinds));
 }
 
+const Result<CallPrice>* CallPricer::known(const PriceKey& key, double most_bytes) const {
+  const auto found = known_->find(key);
+  if (found == known_->end()) return nullptr;
+  const Result<CallPrice>& price = found->second;
+  const bool answers = !price.ok() || price->timed || price->least_bytes() > most_bytes;
+  return answers ? &price : nullptr;
+}
+
+void CallPricer::price_ahead(const std::vector<std::vector<PriceQuestion>>& lists) const {
+  while (others_->size() + 1 < lists.size()) {
+    others_->push_back(*this);
+    others_->back().forget();
+    others_->back().others_.reset();
+  }
+  std::vector<std::function<void()>> work;
+  for (size_t i = 0; i < lists.size(); ++i) {
+    const CallPricer& pricer = i == 0 ? *this : (*others_)[i - 1];
+    std::vector<const PriceQuestion*> open;
+    for (const PriceQuestion& one : lists[i])
+      if (is_run(*one.mesh) &&
+          known(key_of(*one.call, *one.mesh, one.strategy), one.most_bytes) == nullptr)
+        open.push_back(&one);
+    work.emplace_back([&pricer, open = std::move(open)] {
+      for (const PriceQuestion* one : open)
+        (void)pricer.price(*one->call, *one->mesh, one->strategy, one->most_bytes);
+    });
+  }
+  PriceUnits units(std::move(work));
+  run_units(units, {.threads = static_cast<int>(lists.size()), .stop = {}, .elapsed_s = {}});
+  for (const CallPricer& other : *others_) {
+    for (auto& [key, price] : *other.known_) known_->insert_or_assign(key, std::move(price));
+    other.known_->clear();
+  }
+}
+
 Result<CallPrice> CallPricer::price(const Call& call, const DeviceMesh& mesh,
                                     const Strategy& strategy, double most_bytes) const {
   if (!is_run(mesh)) return new_price(call, mesh, strategy, most_bytes);
-  std::vector<int64_t> numbers = {mesh.devices.front().value,
-                                  static_cast<int64_t>(mesh.devices.size())};
-  for (const plan_fields::StrategyField& field : plan_fields::strategy_fields())
-    numbers.push_back(field.get(strategy));
-  numbers.insert(numbers.end(), strategy.stage_layers.begin(), strategy.stage_layers.end());
-  PriceKey key{call.name, std::move(numbers)};
-  const auto found = known_->find(key);
-  if (found != known_->end() &&
-      (!found->second.ok() || found->second->timed || found->second->least_bytes() > most_bytes))
-    return found->second;
+  PriceKey key = key_of(call, mesh, strategy);
+  if (const Result<CallPrice>* answer = known(key, most_bytes)) return *answer;
   return known_->insert_or_assign(std::move(key), new_price(call, mesh, strategy, most_bytes))
       .first->second;
 }

@@ -31,6 +31,14 @@ struct CallPrice {
   double least_bytes() const { return weight_bytes + transient_bytes; }
 };
 
+// What CallPricer::price() may be asked.
+struct PriceQuestion {
+  const Call* call = nullptr;
+  const DeviceMesh* mesh = nullptr;
+  Strategy strategy;
+  double most_bytes = HUGE_VAL;
+};
+
 // Prices the calls of one problem. The problem must outlive it.
 class CallPricer {
  public:
@@ -45,6 +53,10 @@ class CallPricer {
   // What takes more than `most_bytes` of a device at least is not timed.
   Result<CallPrice> price(const Call& call, const DeviceMesh& mesh, const Strategy& strategy,
                           double most_bytes = HUGE_VAL) const;
+
+  // Makes price() know the answers, each list in a thread of its own. What they are does not depend
+  // on the lists; the work that questions have in common is done once for each list.
+  void price_ahead(const std::vector<std::vector<PriceQuestion>>& lists) const;
 
   // Bytes of a device that a plan may fill: what the driver and libraries leave, or the problem's
   // limit if that is lower; of that a share; less the allocator's reserve and workspaces.
@@ -64,28 +76,40 @@ class CallPricer {
     GpuSpec gpu;
     DeviceModel train, generate;
   };
+  // By call, first device, devices and all that a strategy says.
+  using PriceKey = std::pair<std::string, std::vector<int64_t>>;
+  static PriceKey key_of(const Call& call, const DeviceMesh& run, const Strategy& strategy);
   const Engines& engines_of(const GpuSpec& gpu) const;
   DeviceModel device(const DeviceModel& engine, Precision precision) const;
   Result<CallPrice> new_price(const Call& call, const DeviceMesh& mesh, const Strategy& strategy,
                               double most_bytes) const;
   CallCost cost(const Call& call, const CallPlan& plan, const MeshShape& shape) const;
+  CallCost new_cost(const Call& call, const CallPlan& plan, const MeshShape& shape) const;
   void price_slices(const Call& call, const CallPlan& plan, const CallCost& cost,
                     CallPrice* price) const;
   // Whether an engine of this layout holds weights and one sequence.
   Status check_serving(const CallCost& cost, const GpuSpec& gpu) const;
 
+  // What is kept, anew.
+  void forget();
+  // The answer, if it is known.
+  const Result<CallPrice>* known(const PriceKey& key, double most_bytes) const;
+
   const PlanningProblem* problem_ = nullptr;
+  SampleLengths lengths_;
   std::vector<Engines> engines_;
   std::shared_ptr<CallTimer> timer_;
   std::shared_ptr<CallMeter> meter_;
-  // By call, first device, devices and all that a strategy says.
-  using PriceKey = std::pair<std::string, std::vector<int64_t>>;
   std::shared_ptr<std::map<PriceKey, Result<CallPrice>>> known_;
+  // By strategies without_batches(): those of a few layouts, as one comes after the other.
+  static constexpr size_t kMostCosts = 64;
+  std::shared_ptr<std::map<PriceKey, CallCost>> costs_;
   // Bytes of the gathers that ranks of each stage take part in, by role and layout.
   struct SliceBytes {
     std::vector<int64_t> gathered, arriving;
   };
   std::shared_ptr<std::map<PriceKey, std::vector<SliceBytes>>> slices_;
+  std::shared_ptr<std::vector<CallPricer>> others_;  // of further threads
 };
 
 }  // namespace braid::inline search

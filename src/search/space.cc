@@ -93,6 +93,30 @@ void add_calls(const PlanningProblem& problem, PlanSpace& space) {
   }
 }
 
+// Where ranks that ask rewards wait for scores (scored_by_rank() in program/exchange.h).
+void add_reward_stops(const PlanningProblem& problem, PlanSpace& space) {
+  const Graph& graph = problem.graph;
+  const auto index_of = [&](CallId id) {
+    for (int c = 0; c < space.num_calls(); ++c)
+      if (space.calls[c].call == id) return c;
+    return -1;
+  };
+  const auto waits_for = dependencies(graph);
+  for (size_t c = 0; c < graph.calls.size(); ++c) {
+    const CallId id{static_cast<int32_t>(c)};
+    if (graph.calls[c].kind != CallKind::kReward || uses_model(graph.calls[c])) continue;
+    RewardStop stop;
+    stop.generation = index_of(generation_of(graph, id));
+    stop.one_rank = problem.rewards_together;
+    for (const CallId before : waits_for[c])
+      if (const int score = index_of(before); score >= 0 && score != stop.generation)
+        stop.scores.push_back(score);
+    while (stop.before < space.num_calls() && space.calls[stop.before].call.value < id.value)
+      ++stop.before;
+    if (stop.generation >= 0 && !stop.scores.empty()) space.reward_stops.push_back(std::move(stop));
+  }
+}
+
 void finish_roles(const PlanningProblem& problem, PlanSpace& space) {
   for (RoleSpace& role : space.roles) {
     role.stays = {Stay()};
@@ -315,6 +339,26 @@ class OptionBuilder {
       node_rates_.push_back(node_rates(node, pricer));
   }
 
+  // Prices the options of all calls in several threads: whole calls in each, so that what a call's
+  // options have in common is computed once.
+  void price_ahead() const {
+    if (options_.threads < 2 || options_.only != nullptr) return;
+    std::vector<std::vector<PriceQuestion>> of_calls;
+    for (const CallSpace& call : space_.calls)
+      of_calls.push_back(questions(space_.problem->graph.calls[call.call.value]));
+    std::stable_sort(of_calls.begin(), of_calls.end(),
+                     [](const auto& a, const auto& b) { return a.size() > b.size(); });
+    std::vector<std::vector<PriceQuestion>> lists(static_cast<size_t>(options_.threads));
+    for (auto& of_call : of_calls) {
+      auto& shortest =
+          *std::min_element(lists.begin(), lists.end(),
+                            [](const auto& a, const auto& b) { return a.size() < b.size(); });
+      shortest.insert(shortest.end(), std::make_move_iterator(of_call.begin()),
+                      std::make_move_iterator(of_call.end()));
+    }
+    pricer_.price_ahead(lists);
+  }
+
   Status build(int index) {
     CallSpace& call = space_.calls[index];
     if (options_.only != nullptr) return build_only(index);
@@ -379,6 +423,21 @@ class OptionBuilder {
     for (CallPlan& entry : entries)
       if (allowed(entry, strategy)) *at = &entry;
     return *at != nullptr;
+  }
+
+  std::vector<PriceQuestion> questions(const Call& call) const {
+    std::vector<PriceQuestion> out;
+    for (const MeshClass& meshes : classes_) {
+      const DeviceMesh& mesh = meshes.meshes.front();
+      const double most = kMemoryDoubt * pricer_.capacity_bytes(meshes.shape.smallest());
+      std::vector<CallPlan> entries = entries_on(call, meshes);
+      CallPlan* allowed_at = nullptr;
+      std::vector<Strategy> all = strategies_on(call, mesh, meshes.shape);
+      for (Strategy& s : all)
+        if (allowed_somewhere(s, entries, &allowed_at))
+          out.push_back({&call, &mesh, std::move(s), most});
+    }
+    return out;
   }
 
   void add_shape(int index, const MeshClass& meshes, Refusal* refusal) {
@@ -601,11 +660,13 @@ Result<PlanSpace> make_plan_space(const PlanningProblem& problem, const CallPric
       return stay != Stay() && space.allowed_role && !space.allowed_role(role_plan_of(role, stay));
     });
   find_segments(space);
+  add_reward_stops(problem, space);
   add_devices(problem, pricer, options.margin, space);
   if (generates(problem.graph))
     space.fixed_us = std::llround(
         1e6 * pricer.train_efficiency(problem.cluster.nodes.front().gpu).rl_step_host_s);
   OptionBuilder builder(pricer, options, space);
+  builder.price_ahead();
   for (int c = 0; c < space.num_calls(); ++c) BRAID_TRY(builder.build(c));
   return space;
 }

@@ -90,6 +90,17 @@ struct RoleSpace {
   std::vector<Stay> stays;
 };
 
+// A list of rewards without a model of its own, which ranks of the generation ask. In their lists
+// it stands between calls: what stands behind it there waits until all scores that it reads have
+// come.
+struct RewardStop {
+  int generation = 0;       // that it stands beside: of each replica the first device of the last
+                            // stage asks, or one for all
+  bool one_rank = false;    // asks for all replicas
+  std::vector<int> scores;  // calls that it waits for, the generation aside
+  int before = 0;           // the next call in the lists
+};
+
 // Rates that weights and fields move at, bytes/s of one device: the slowest among the nodes of the
 // meshes that take part, as a rate for each pair of devices would cost the search too much.
 struct MoveRates {
@@ -113,7 +124,8 @@ struct PlanSpace {
   std::vector<RoleSpace> roles;
   // Runs of calls that start only when all calls of the runs before have ended; makespans add up.
   std::vector<std::vector<int>> segments;
-  std::vector<int> segment_of;          // per call
+  std::vector<int> segment_of;  // per call
+  std::vector<RewardStop> reward_stops;
   std::vector<StageSpan> spans;         // of all options; those of one strategy share them
   std::vector<double> capacity_bytes;   // per device, less the margin
   std::vector<double> whole_bytes;      // per device, with nothing left over
@@ -148,6 +160,7 @@ struct SpaceOptions {
   // Where a role may rest while no call of it runs, if given; on its devices it always may.
   std::function<bool(const RolePlan&)> allowed_role = {};
   FurtherAxes axes = {};  // that layouts and edits of plans may have, too
+  int threads = 1;        // that price options; changes speed only
 };
 
 // Builds and prunes the space. kInfeasible when a call has no option that fits into a device even

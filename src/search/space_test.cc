@@ -3,8 +3,11 @@
 
 #include <gtest/gtest.h>
 
+#include <tuple>
+
 #include "optimize/exhaustive.h"
 #include "plan/execution_plan.h"
+#include "plan/plan_text.h"
 #include "plan/test_problem.h"
 #include "plan/validate.h"
 #include "pricing/efficiency.h"
@@ -103,6 +106,26 @@ TEST(PlanSpace, InputBytesAreThoseOfTheProgramsMessages) {
       EXPECT_GT(sent, 0);
       EXPECT_NEAR(call.input_bytes, sent, 1e-6 * sent);
     }
+}
+
+TEST(PlanSpace, OptionsAreTheSameForAnyNumberOfThreads) {
+  const PlanningProblem problem = two_nodes();
+  const auto options_of = [&](int threads) {
+    const auto pricer = CallPricer::make(problem, committed_calibration());
+    std::vector<std::tuple<int32_t, int32_t, int64_t, double, std::string>> out;
+    for (int again = 0; again < 2; ++again) {  // with nothing known, then with everything
+      const auto space = make_plan_space(problem, *pricer, {.allowed = {}, .threads = threads});
+      BRAID_CHECK(space.ok(), space.status().message());
+      for (const CallSpace& call : space->calls)
+        for (const PlanOption& option : call.options)
+          out.emplace_back(option.first, option.end, option.time_us, option.transient_bytes,
+                           strategy_text(call.strategies[option.strategy]));
+    }
+    return out;
+  };
+  const auto alone = options_of(1);
+  EXPECT_GT(alone.size(), 100U);
+  for (const int threads : {2, 3, 8}) EXPECT_EQ(options_of(threads), alone) << threads;
 }
 
 TEST(PlanSpace, RatesAreThoseOfTheDevicesThatTakePart) {

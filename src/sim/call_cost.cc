@@ -110,7 +110,7 @@ CallCost CallCost::make(const Call& call, const CallPlan& plan, const PlanningPr
   const CallPlacement where{plan.mesh, plan.strategy, -1, 0};
   CallFrame frame{CallId{-1}, call.kind, &where, &model};
   frame.reads_vocabulary = reads_vocabulary(call);
-  cost.stages_ = expand_stages(frame);
+  cost.stages_ = std::make_shared<const std::vector<Expansion>>(expand_stages(frame));
   for (int part = 0; part < cost.parts() && call.kind != CallKind::kGenerate; ++part) {
     int like = 0;
     while (like < part && !alike(cost.of_part(like), cost.body_of(like), cost.of_part(part),
@@ -141,6 +141,21 @@ CallCost CallCost::make(const Call& call, const CallPlan& plan, const PlanningPr
     cost.factor_ *= draws_of(problem, call.name);
   }
   return cost;
+}
+
+Strategy without_batches(Strategy strategy) {
+  const Strategy usual;
+  strategy.micro_batches = usual.micro_batches, strategy.micro_tokens = usual.micro_tokens;
+  strategy.in_order = usual.in_order, strategy.schedule = usual.schedule;
+  strategy.kv_budget_tokens = usual.kv_budget_tokens;
+  strategy.max_concurrent = usual.max_concurrent;
+  return strategy;
+}
+
+CallCost CallCost::with(const Strategy& strategy) const {
+  CallCost out = *this;
+  out.strategy_ = strategy;
+  return out;
 }
 
 MicroBatch CallCost::micro_batch(const std::vector<PackedLength>& lengths) const {
@@ -196,7 +211,7 @@ LayerPass CallCost::layer_pass(const MicroBatch& batch, LayerKind kind) const {
 
 // A collective of a layer over a kind of group, or nullptr.
 const InsideOp* CallCost::exchange_inside(GroupKind over) const {
-  for (const Expansion& stage : stages_)
+  for (const Expansion& stage : *stages_)
     for (const OpBody& body : stage.bodies)
       for (const InsideOp& inside : body.forward)
         if (stage.groups[inside.group].kind == over && !inside.at_end) return &inside;
@@ -411,8 +426,8 @@ double CallCost::agreement_s(const Expansion& e, const Op& op) const {
 
 double CallCost::agreements_s(int stage) const {
   double seconds = 0;
-  for (const Op& op : stages_[stage].ops)
-    if (op.kind == OpKind::kAgree && !trains_) seconds += agreement_s(stages_[stage], op);
+  for (const Op& op : (*stages_)[stage].ops)
+    if (op.kind == OpKind::kAgree && !trains_) seconds += agreement_s((*stages_)[stage], op);
   return seconds;
 }
 
@@ -444,9 +459,9 @@ double CallCost::reduction_s(const Expansion& e, const Op& op, double* window_s)
 
 double CallCost::exposed_reduce_s(int stage, double window_s) const {
   double seconds = 0;
-  for (const Op& op : stages_[stage].ops)
+  for (const Op& op : (*stages_)[stage].ops)
     if (op.kind == OpKind::kAllReduce || op.kind == OpKind::kReduceScatter)
-      seconds += reduction_s(stages_[stage], op, &window_s);
+      seconds += reduction_s((*stages_)[stage], op, &window_s);
   return seconds;
 }
 
@@ -457,8 +472,8 @@ double CallCost::return_s(const Expansion& e, const Op& op) const {
 
 double CallCost::gather_s(int stage) const {
   double seconds = 0;
-  for (const Op& op : stages_[stage].ops)
-    if (op.kind == OpKind::kAllGather) seconds += return_s(stages_[stage], op);
+  for (const Op& op : (*stages_)[stage].ops)
+    if (op.kind == OpKind::kAllGather) seconds += return_s((*stages_)[stage], op);
   return seconds;
 }
 
@@ -470,15 +485,15 @@ double CallCost::update_s(const Expansion& e, const Op& op) const {
 }
 
 double CallCost::optimizer_step_s(int stage) const {
-  for (const Op& op : stages_[stage].ops)
-    if (op.kind == OpKind::kUpdate) return update_s(stages_[stage], op);
+  for (const Op& op : (*stages_)[stage].ops)
+    if (op.kind == OpKind::kUpdate) return update_s((*stages_)[stage], op);
   return 0;
 }
 
 // Trained numbers of a state that an op of the stage names.
 double CallCost::held_state(int stage, OpKind kind, TensorState state) const {
-  for (const Op& op : stages_[stage].ops)
-    if (op.kind == kind) return elements_of(stages_[stage], op.what, state) * trained_share_;
+  for (const Op& op : (*stages_)[stage].ops)
+    if (op.kind == kind) return elements_of((*stages_)[stage], op.what, state) * trained_share_;
   return 0;
 }
 
@@ -556,7 +571,7 @@ double CallCost::hand_on_s(const DeviceModel& device, double tokens) const {
   const int apart = mesh_index(strategy_, {0, 0, 1}) - mesh_index(strategy_, {0, 0, 0});
   const CollectiveGroup pair = group(2, apart);
   double seconds = 0;
-  for (const Expansion& stage : stages_)
+  for (const Expansion& stage : *stages_)
     for (const Op& op : stage.ops)
       if (op.kind == OpKind::kSend)
         seconds += send_s(tokens * op.bytes, pair.per_domain > 1, pair, device.efficiency);
@@ -566,7 +581,7 @@ double CallCost::hand_on_s(const DeviceModel& device, double tokens) const {
 // What ranks send to draw a token for each row: with the logits of all of them, once for a round.
 double CallCost::draw_s(const DeviceModel& device, double rows) const {
   if (!lists_messages(device)) return 0;
-  const Expansion& last = stages_.back();
+  const Expansion& last = stages_->back();
   double seconds = 0;
   const auto add = [&](OpKind kind, double bytes, const OpGroup& over) {
     seconds += braid::exchange_s(collective_of(kind), bytes,
@@ -620,7 +635,7 @@ double CallCost::logit_bytes(const MicroBatch& batch) const {
 // Two blocks with prefetching, the ends of the model, and the block whose gradients are being
 // reduced (pricing/memory.cc).
 double CallCost::gathered_bytes(int stage) const {
-  const Expansion& e = stages_[stage];
+  const Expansion& e = (*stages_)[stage];
   const bool gathers =
       std::any_of(e.bodies.front().forward.begin(), e.bodies.front().forward.end(),
                   [&](const InsideOp& op) { return among_copies(e.groups[op.group].kind); });

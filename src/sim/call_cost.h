@@ -5,6 +5,7 @@
 #pragma once
 
 #include <algorithm>
+#include <memory>
 #include <optional>
 #include <string>
 #include <vector>
@@ -71,6 +72,10 @@ struct RoundGroup {
   void add(const BatchRound& round);
 };
 
+// A strategy without what the ops of a call around its passes do not depend on: how its samples are
+// cut into micro-batches, the order of their passes, and how an engine batches.
+Strategy without_batches(Strategy strategy);
+
 class CallCost {
  public:
   // Errors: a device that does not support the precision of the model.
@@ -80,6 +85,8 @@ class CallCost {
   // shape_of().kinds. The first, with the least memory, is the one that memory is counted for.
   static CallCost make(const Call& call, const CallPlan& plan, const PlanningProblem& problem,
                        std::vector<DeviceModel> kinds);
+  // Of the same call on the same mesh under a strategy with the same without_batches().
+  CallCost with(const Strategy& strategy) const;
 
   // The micro-batch of these sequences.
   MicroBatch micro_batch(const std::vector<PackedLength>& lengths) const;
@@ -154,7 +161,7 @@ class CallCost {
   int part_like(int part) const { return part_like_[part]; }
   // The bodies of a stage and the ops beside its passes: of an optimizer step without samples, of
   // the end of inference, of a round of generation and an agreement.
-  const Expansion& stage(int stage) const { return stages_[stage]; }
+  const Expansion& stage(int stage) const { return (*stages_)[stage]; }
 
  private:
   // The largest price on any kind of the mesh's devices.
@@ -189,9 +196,9 @@ class CallCost {
   double update_s(const Expansion& e, const Op& op) const;
   double return_s(const Expansion& e, const Op& op) const;
   double held_state(int stage, OpKind kind, TensorState state) const;
-  const Expansion& of_part(int part) const { return stages_[part % strategy_.pp]; }
+  const Expansion& of_part(int part) const { return (*stages_)[part % strategy_.pp]; }
   const OpBody& body_of(int part) const { return of_part(part).bodies[part / strategy_.pp]; }
-  const OpBody& any_body() const { return stages_.front().bodies.front(); }
+  const OpBody& any_body() const { return stages_->front().bodies.front(); }
 
   const RoleModel* model_ = nullptr;
   Strategy strategy_;
@@ -199,7 +206,7 @@ class CallCost {
   std::vector<DeviceModel> others_;  // kinds of the mesh beside device_
   GpuSpec links_;                    // MeshShape::links
   NumberWidths widths_;
-  std::vector<Expansion> stages_;
+  std::shared_ptr<const std::vector<Expansion>> stages_;
   std::vector<int> part_like_;  // by part
   std::vector<TensorKind> kinds_;
   ParamLayout layout_;

@@ -22,7 +22,13 @@ class PipelineTimes {
  public:
   // `known`: prices of its micro-batches so far; null: none are kept.
   PipelineTimes(const CallCost& cost, PassMemo::Table* known)
-      : cost_(cost), known_(known), stages_(cost.strategy().pp) {}
+      : cost_(cost), known_(known), stages_(cost.strategy().pp) {
+    for (int part = 0; part < cost.parts(); ++part) {
+      const int like = cost.part_like(part);
+      column_of_.push_back(like < part ? column_of_[like] : std::ssize(columns_));
+      if (like == part) columns_.push_back(part);
+    }
+  }
 
   // Messages between the stages of a plan.
   void on(const PlanningProblem& problem, const CallPlan& plan) {
@@ -35,16 +41,19 @@ class PipelineTimes {
   }
 
   void set(const Batches& batches) {
-    kinds_.clear();
-    kind_of_.clear();
-    for (const MicroBatch& batch : batches) kind_of_.push_back(kind_of(batch));
+    kinds_.clear(), kind_of_.clear();
+    forward_s_.clear(), backward_s_.clear();
+    for (const MicroBatch& batch : batches) {
+      if (kinds_.empty() || !(kinds_.back().batch == batch)) add_kind(batch);
+      kind_of_.push_back(kinds_.size() - 1);
+    }
   }
 
   // Of an op that reads what part `before` made, if that is not negative.
   double pass_s(const ScheduleOp& op) const {
-    const Times& times = kinds_[kind_of_[op.micro_batch]];
     const size_t part = static_cast<size_t>(op.chunk) * stages_ + op.stage;
-    return op.kind == Kind::kForward ? times.forward_s[part] : times.backward_s[part];
+    const size_t at = kind_of_[op.micro_batch] * columns_.size() + column_of_[part];
+    return op.kind == Kind::kForward ? forward_s_[at] : backward_s_[at];
   }
   double lag_s(const ScheduleOp& op, int32_t before) const {
     const int from = before % stages_;
@@ -54,9 +63,8 @@ class PipelineTimes {
   }
 
  private:
-  struct Times {
+  struct BatchKind {
     MicroBatch batch;
-    std::vector<double> forward_s, backward_s;  // by part
     double stage_bytes = 0;
   };
   struct Lag {
@@ -82,45 +90,39 @@ class PipelineTimes {
     return found->second;
   }
 
-  size_t kind_of(const MicroBatch& batch) {
-    for (size_t k = kinds_.size(); k-- > 0;)
-      if (kinds_[k].batch == batch) return k;
-    Times times{batch, {}, {}, cost_.stage_bytes(batch)};
+  void add_kind(const MicroBatch& batch) {
     const PassPrices prices = prices_of(batch);
-    for (int part = 0; part < cost_.parts(); ++part) {
-      const int like = cost_.part_like(part);
-      if (like < part) {
-        times.forward_s.push_back(times.forward_s[like]);
-        times.backward_s.push_back(times.backward_s[like]);
-      } else {
-        times.forward_s.push_back(batch.tokens > 0 ? cost_.forward_s(prices, part) : 0);
-        times.backward_s.push_back(batch.tokens > 0 ? cost_.backward_s(prices, part) : 0);
-      }
+    for (const int part : columns_) {
+      forward_s_.push_back(batch.tokens > 0 ? cost_.forward_s(prices, part) : 0);
+      backward_s_.push_back(batch.tokens > 0 ? cost_.backward_s(prices, part) : 0);
     }
-    kinds_.push_back(std::move(times));
-    return kinds_.size() - 1;
+    kinds_.push_back({batch, cost_.stage_bytes(batch)});
   }
 
   const CallCost& cost_;
   PassMemo::Table* known_;
   int stages_;
   std::vector<Lag> forward_lag_, backward_lag_;  // by sending stage
-  std::vector<Times> kinds_;
-  std::vector<size_t> kind_of_;  // by micro-batch
+  std::vector<int> columns_;                     // parts of which no earlier one takes as long
+  std::vector<int64_t> column_of_;               // by part: of the one that takes as long
+  std::vector<BatchKind> kinds_;                 // micro-batches that follow each other and differ
+  std::vector<size_t> kind_of_;                  // by micro-batch
+  std::vector<double> forward_s_, backward_s_;   // [kind][column]
 };
 
 // Runs every stage as far as its inputs allow until nothing moves (schedule/schedule.h, replay).
 class PipelineRun {
  public:
-  PipelineRun(const Schedule& schedule, const PipelineTimes& times)
-      : schedule_(schedule), times_(times), next_(schedule.stages, 0) {}
+  explicit PipelineRun(const PipelineTimes& times) : times_(times) {}
 
   // Each stage from free_s on.
-  Passage run(const std::vector<double>& free_s) {
-    const int stages = schedule_.stages;
+  Passage run(const Schedule& schedule, const std::vector<double>& free_s) {
+    const int stages = schedule.stages;
+    schedule_ = &schedule;
+    next_.assign(stages, 0);
     out_ = {std::vector<double>(stages, -1), free_s, std::vector<double>(stages, 0)};
     for (auto& kind : done_s_)
-      kind.assign(static_cast<size_t>(stages) * schedule_.chunks * schedule_.micro_batches, -1);
+      kind.assign(static_cast<size_t>(stages) * schedule_->chunks * schedule_->micro_batches, -1);
     for (bool moved = true; moved;) {
       moved = false;
       for (int stage = 0; stage < stages; ++stage) moved |= advance(stage);
@@ -133,15 +135,15 @@ class PipelineRun {
   // When an op of a part ended; negative before.
   double& done_s(const ScheduleOp& op, int32_t part) {
     return done_s_[static_cast<int>(op.kind)]
-                  [static_cast<size_t>(part) * schedule_.micro_batches + op.micro_batch];
+                  [static_cast<size_t>(part) * schedule_->micro_batches + op.micro_batch];
   }
 
   bool advance(int stage) {
-    const auto& ops = schedule_.per_stage[stage];
+    const auto& ops = schedule_->per_stage[stage];
     const size_t begin = next_[stage];
     for (; next_[stage] < ops.size(); ++next_[stage]) {
       const ScheduleOp& op = ops[next_[stage]];
-      const int32_t before = waits_for_part(schedule_, op);
+      const int32_t before = waits_for_part(*schedule_, op);
       double start = out_.last_s[stage];
       if (before >= 0) {
         const double input = done_s(op, before);
@@ -152,12 +154,12 @@ class PipelineRun {
       if (out_.first_s[stage] < 0) out_.first_s[stage] = start;
       out_.last_s[stage] = start + seconds;
       out_.busy_s[stage] += seconds;
-      done_s(op, op.chunk * schedule_.stages + stage) = start + seconds;
+      done_s(op, op.chunk * schedule_->stages + stage) = start + seconds;
     }
     return next_[stage] > begin;
   }
 
-  const Schedule& schedule_;
+  const Schedule* schedule_ = nullptr;  // of the run
   const PipelineTimes& times_;
   std::vector<size_t> next_;  // by stage: the op that comes next
   std::vector<double> done_s_[2];
@@ -209,7 +211,7 @@ class TrainTimes {
       times_.set(batches[dp_rank]);
       const Schedule& schedule =
           schedules_->of(s_, CallKind::kTrainStep, std::ssize(batches[dp_rank]));
-      passages.push_back(PipelineRun(schedule, times_).run(free_s));
+      passages.push_back(run_.run(schedule, free_s));
       double end = 0;
       for (int stage = 0; stage < s_.pp; ++stage)
         end = std::max(end, passages.back().last_s[stage] + reduce_s_[stage]);
@@ -236,6 +238,7 @@ class TrainTimes {
   WorkCuts* cuts_;
   ScheduleMemo* schedules_;
   PipelineTimes times_;
+  PipelineRun run_{times_};
   std::vector<double> reduce_s_, update_s_;  // by stage
 };
 
@@ -364,6 +367,7 @@ CallTime CallTimer::infer_time(const Call& call, const CallPlan& plan, const Cal
   const Strategy& s = plan.strategy;
   PipelineTimes times(cost, passes_.of(cost));
   times.on(*problem_, plan);
+  PipelineRun run(times);
   CallTime out;
   out.stages.resize(s.pp);
   Batches before;
@@ -371,7 +375,7 @@ CallTime CallTimer::infer_time(const Call& call, const CallPlan& plan, const Cal
     if (!before.empty() && batches == before) continue;
     times.set(batches);
     const Schedule& schedule = schedules_.of(s, CallKind::kInfer, std::ssize(batches));
-    const Passage passage = PipelineRun(schedule, times).run(std::vector<double>(s.pp, 0));
+    const Passage passage = run.run(schedule, std::vector<double>(s.pp, 0));
     for (int stage = 0; stage < s.pp; ++stage) {
       StageTime& at = out.stages[stage];
       at.end_s = std::max(at.end_s, passage.last_s[stage]);

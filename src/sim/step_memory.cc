@@ -9,6 +9,43 @@
 #include "sim/step_simulation.h"
 
 namespace braid::inline sim {
+namespace {
+
+// When a change of memory happens. At equal times what is given back comes first, then what was
+// listed first.
+struct Moment {
+  static constexpr uint64_t kTakes = uint64_t{1} << 32;
+  double at_s = 0;
+  uint64_t rank = 0;  // kTakes or 0, and its place in the list
+  bool operator<(const Moment& other) const {
+    return at_s != other.at_s ? at_s < other.at_s : rank < other.rank;
+  }
+};
+
+// Changes are listed call by call, those of its passes as these follow each other: in a few
+// ascending runs, of which each two neighbours are merged until there is one.
+void sort_runs(std::vector<Moment>* moments) {
+  std::vector<size_t> begins = {0}, fewer;
+  for (size_t i = 1; i < moments->size(); ++i)
+    if ((*moments)[i] < (*moments)[i - 1]) begins.push_back(i);
+  std::vector<Moment> merged(begins.size() > 1 ? moments->size() : 0);
+  while (begins.size() > 1) {
+    begins.push_back(moments->size());
+    const auto at = [&](size_t run) {
+      return moments->begin() + static_cast<int64_t>(begins[std::min(run, begins.size() - 1)]);
+    };
+    auto out = merged.begin();
+    fewer.clear();
+    for (size_t run = 0; run + 1 < begins.size(); run += 2) {
+      fewer.push_back(begins[run]);
+      out = std::merge(at(run), at(run + 1), at(run + 1), at(run + 2), out);
+    }
+    moments->swap(merged);
+    begins.swap(fewer);
+  }
+}
+
+}  // namespace
 
 // From the begin of a call to its end.
 void StepSimulation::hold(DeviceId device, const Block& block, MemoryOwner owner, double bytes) {
@@ -168,22 +205,15 @@ void StepSimulation::add_list_memory(DeviceId rank) {
 // Walks the changes of a device in time; the peak, and the first point above the limit.
 DeviceSummary StepSimulation::device_memory(DeviceId device,
                                             std::optional<MemoryPoint>* overflow) const {
-  // At equal times what is given back comes first, then what was listed first.
-  struct Moment {
-    double at_s = 0;
-    bool takes = false;
-    uint32_t index = 0;
-    auto operator<=>(const Moment&) const = default;
-  };
   const std::vector<MemoryChange>& changes = changes_[device.value];
   std::vector<Moment> order;
   order.reserve(changes.size());
   for (const MemoryChange& change : changes) {
     const double start = tasks_.start(change.task), end = tasks_.end(change.task);
-    order.push_back({start + change.share * (end - start), change.bytes > 0,
-                     static_cast<uint32_t>(order.size())});
+    order.push_back({start + change.share * (end - start),
+                     (change.bytes > 0 ? Moment::kTakes : 0) + order.size()});
   }
-  std::sort(order.begin(), order.end());
+  sort_runs(&order);
   DeviceSummary summary;
   const double reserve = std::sqrt(prices_.efficiency(device).mem_reserve_factor);
   summary.limit_bytes = prices_.limit_bytes(device);
@@ -201,7 +231,7 @@ DeviceSummary StepSimulation::device_memory(DeviceId device,
   };
   look();
   for (const Moment& moment : order) {
-    const MemoryChange& change = changes[moment.index];
+    const MemoryChange& change = changes[moment.rank % Moment::kTakes];
     now.at_s = moment.at_s;
     now.instruction = change.instruction;
     now.use[change.owner] += change.bytes;
