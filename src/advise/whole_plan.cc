@@ -19,10 +19,6 @@ constexpr int64_t kMostUnits = 2;
 constexpr int64_t kJudged = 6;
 constexpr double kShareOfBeyond = 0.1;  // of the time limit, where all of it has passed
 
-double percent_less(double seconds, double than_s) {
-  return std::round(1000 * (1 - seconds / than_s)) / 10;
-}
-
 double without_parts_s(const Planning& planning) {
   return static_cast<double>(planning.found.lower_bound_us) / 1e6;
 }
@@ -71,6 +67,7 @@ Result<WholeOptions> whole_options(const PlanRequest& request, const Planning& p
   options.search.judged = kJudged;
   options.search.polish = false;
   options.search.units = optimize::unit_options(request.limits, watch, limit_s, 1);
+  options.space.threads = options.search.units.threads;
   options.search.units.max_units = std::clamp<int64_t>(planning.found.units, 1, kMostUnits);
   if (std::isfinite(limit_s))
     options.search.late = [watch, begin_s, limit_s](double share) {

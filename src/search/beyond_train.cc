@@ -1,7 +1,6 @@
 #include "search/beyond_train.h"
 
 #include <algorithm>
-#include <cmath>
 #include <utility>
 
 #include "base/contains.h"
@@ -25,10 +24,6 @@ constexpr int kBeyondRounds = 4;       // of changing a call's layout
 constexpr size_t kOfCall = 2;          // layouts of a call that a round takes
 constexpr double kHopefulCost = 1.03;  // of a step, by the evaluator: changes that are judged
 
-FurtherAxes axes_of(const Strategy& strategy) {
-  return {strategy.cp > 1, own_expert_grid(strategy)};
-}
-
 FurtherAxes axes_of(const ExecutionPlan& plan) {
   FurtherAxes out;
   for (const CallPlan& entry : plan.calls) {
@@ -37,8 +32,6 @@ FurtherAxes axes_of(const ExecutionPlan& plan) {
   }
   return out;
 }
-
-bool some(const FurtherAxes& axes) { return axes.context || axes.experts; }
 
 // The devices of a call in ascending order: the last stage of a fused pipeline may have the lowest.
 DeviceMesh run_of(const CallPlan& entry) {
@@ -144,7 +137,7 @@ class BeyondSearch {
       const CallSpace& call = space.calls[c];
       for (int value = 0; value < domain.num_values(c); ++value)
         if (value != at[c] &&
-            (!further || has_further_axes(call.strategies[call.options[value].strategy])))
+            (!further || axes_of(call.strategies[call.options[value].strategy]).any()))
           of_call.emplace_back(domain.cost_with(state, c, value), value);
       std::sort(of_call.begin(), of_call.end());
       of_call.resize(std::min(of_call.size(), kOfCall));
@@ -167,7 +160,7 @@ class BeyondSearch {
   // An acceptable plan.
   void note(JudgedPlan one) {
     const double step_s = one.verdict.step_s;
-    if (!some(axes_of(one.plan)))
+    if (!axes_of(one.plan).any())
       out_.without_s = std::min(out_.without_s, step_s);
     else if (!out_.best || step_s < out_.best->verdict.step_s)
       out_.best = std::move(one);
@@ -212,7 +205,7 @@ class BeyondSearch {
     ExecutionPlan nearer = at.plan;
     nearer.roles = proposed.roles;
     BRAID_TRY(attempt(std::move(nearer)));
-    if (some(axes_of(at.plan)))
+    if (axes_of(at.plan).any())
       out_.best = std::move(at);
     else
       note(std::move(at));
@@ -227,11 +220,6 @@ class BeyondSearch {
   ExecutionPlan parts_;  // fusion and staleness of plans that are judged
   BeyondProposal out_;
 };
-
-double percent_less(const BeyondProposal& proposal) {
-  return std::round(1000 * (1 - proposal.best->verdict.step_s / proposal.proposed.verdict.step_s)) /
-         10;
-}
 
 }  // namespace
 
@@ -277,10 +265,11 @@ std::string beyond_text(const BeyondProposal& proposal) {
                    ? cat(" (the best: ", format_seconds(proposal.best->verdict.step_s), ")")
                    : std::string(),
                "\n");
-  std::string out =
-      cat(axes_text(axes_of(proposal.best->plan)), ": ", format_double(percent_less(proposal)),
-          " % less, ", format_seconds(proposal.best->verdict.step_s),
-          ", by a plan that differs and that braid train does not execute yet:\n");
+  std::string out = cat(
+      axes_text(axes_of(proposal.best->plan)), ": ",
+      format_double(percent_less(proposal.best->verdict.step_s, proposal.proposed.verdict.step_s)),
+      " % less, ", format_seconds(proposal.best->verdict.step_s),
+      ", by a plan that differs and that braid train does not execute yet:\n");
   for (const std::string& line : diff(proposal.proposed.plan, proposal.best->plan))
     out += cat("  ", line, "\n");
   return out;

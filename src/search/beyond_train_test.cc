@@ -59,12 +59,12 @@ TEST(FurtherAxes, LayoutsWithThemAreLegalAndBesideTheOthers) {
           if (entry.call == call) entry.strategy = strategy;
         EXPECT_EQ(validate(plan, problem).message(), "") << strategy_text(strategy);
         context |= strategy.cp > 1, experts |= strategy.ep > 1;
-        EXPECT_EQ(has_further_axes(strategy),
+        EXPECT_EQ(axes_of(strategy).any(),
                   strategy.cp > 1 || strategy.ep > 1 || strategy.expert_tp > 0);
       }
       EXPECT_EQ(context, call != std::string("generate"));
       EXPECT_EQ(experts, model_of(problem, RoleId{"actor"}).spec.experts > 0);
-      std::erase_if(all, has_further_axes);
+      std::erase_if(all, [](const Strategy& s) { return axes_of(s).any(); });
       EXPECT_EQ(all, strategies(problem, call, {}));
     }
 }

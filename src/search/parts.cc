@@ -1,6 +1,7 @@
 #include "search/parts.h"
 
 #include <algorithm>
+#include <cmath>
 #include <utility>
 
 #include "base/text.h"
@@ -154,6 +155,10 @@ class PartEdits {
 };
 
 }  // namespace
+
+double percent_less(double step_s, double than_s) {
+  return std::round(1000 * (1 - step_s / than_s)) / 10;
+}
 
 int64_t samples_of(const PlanningProblem& problem) {
   return problem.workload.prompts * problem.workload.samples_per_prompt;

@@ -29,6 +29,8 @@ inline constexpr const char* kAhead = "rollouts ahead";
 
 // Share of a step that parts have to save before a plan with them is proposed.
 inline constexpr double kLeastGainOfParts = 0.01;
+// By how much a step is shorter than another, in percent, to a tenth.
+double percent_less(double step_s, double than_s);
 // Hand-overs that searches and edits try are eighths of the samples, up to half.
 inline constexpr int kHandOverParts = 8;
 

@@ -128,8 +128,8 @@ std::vector<Strategy> with_axes(const View& view, const Strategy& sizes, int64_t
 
 }  // namespace
 
-bool has_further_axes(const Strategy& strategy) {
-  return strategy.cp > 1 || own_expert_grid(strategy);
+FurtherAxes axes_of(const Strategy& strategy) {
+  return {strategy.cp > 1, own_expert_grid(strategy)};
 }
 
 std::vector<Strategy> strategies_of(const PlanningProblem& problem, const Call& call, int devices,

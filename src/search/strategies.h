@@ -11,10 +11,11 @@ namespace braid::inline search {
 struct FurtherAxes {
   bool context = false;  // cp of training and inference
   bool experts = false;  // ep and expert_tp of models with experts
+  bool any() const { return context || experts; }
   friend bool operator==(const FurtherAxes&, const FurtherAxes&) = default;
 };
-// Whether a strategy has any of it.
-bool has_further_axes(const Strategy& strategy);
+// What of it a strategy has.
+FurtherAxes axes_of(const Strategy& strategy);
 
 // Legal strategies (plan/validate.h) of a call on `devices` devices, `per_node` of them on a node:
 // every dp x tp x pp with tensor parallelism inside a node, and with each of them
