@@ -277,20 +277,22 @@ std::string looked_at(const char* name, const char* normalize, bool whiten = fal
     if (call.by_groups) out.push_back("groups");
     if (call.by_samples) out.push_back("samples");
     if (call.sums_step) out.push_back("sums");
+    if (call.groups_alone) out.push_back("alone");
   }
   return join(out, " ");
 }
 
 TEST(Graph, NotesWhatFunctionsLookAt) {
   for (const char* name : {"grpo", "dapo"})  // what they divide by are rewards
-    for (const char* normalize : {"none", "group", "batch"})
-      EXPECT_EQ(looked_at(name, normalize), "groups") << name;
+    for (const char* normalize : {"none", "group"})
+      EXPECT_EQ(looked_at(name, normalize), "groups alone") << name;
+  EXPECT_EQ(looked_at("grpo", "batch"), "groups");
   for (const char* name : {"reinforce", "reinforce_plus_plus_baseline", "remax", "distill"}) {
-    EXPECT_EQ(looked_at(name, "none"), "groups samples") << name;
-    EXPECT_EQ(looked_at(name, "group"), "groups") << name;
+    EXPECT_EQ(looked_at(name, "none"), "groups samples alone") << name;
+    EXPECT_EQ(looked_at(name, "group"), "groups alone") << name;
     EXPECT_EQ(looked_at(name, "batch"), "groups samples sums") << name;
   }
-  EXPECT_EQ(looked_at("rloo", "none"), "groups");
+  EXPECT_EQ(looked_at("rloo", "none"), "groups alone");
   EXPECT_EQ(looked_at("rloo", "none", false, "reward"), "groups sums");
   EXPECT_EQ(looked_at("rloo", "none", true), "");  // sums before those of the advantages
   EXPECT_EQ(looked_at("ppo", "none"), "groups samples sums");
