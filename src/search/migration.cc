@@ -17,6 +17,7 @@ namespace {
 constexpr int64_t kParts = 32, kCoarseParts = 8, kFirstNumber = 4;
 constexpr int64_t kAllPoints = 96;  // a grid over both numbers, and those beside the best
 constexpr double kLittle = 0.01;    // of a step: scoring below is not worth hiding
+constexpr double kShown_s = 5e-4;   // of a time: its last digit
 
 bool better(const MigrationPoint& a, const MigrationPoint& b) {
   return a.fits != b.fits ? a.fits : a.step_s < b.step_s;
@@ -202,8 +203,9 @@ std::string why_not(const PlanningProblem& problem, const MigrationPoint& apart,
   if (scoring_s < kLittle * apart.step_s)
     return cat("after the last sample scoring takes ", seconds_text(scoring_s),
                " of a step, and no more can be hidden");
-  const double later_s = handed.generated_s - apart.generated_s;
-  const double hidden_s = scoring_s - (handed.scored_s - handed.generated_s);
+  const auto shown = [](double seconds) { return std::abs(seconds) < kShown_s ? 0 : seconds; };
+  const double later_s = shown(handed.generated_s - apart.generated_s);
+  const double hidden_s = shown(scoring_s - (handed.scored_s - handed.generated_s));
   return cat("at best it hides ", seconds_text(hidden_s),
              " of scoring, and the replicas that go on take ", seconds_text(later_s), " longer");
 }
