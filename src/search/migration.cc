@@ -1,6 +1,7 @@
 #include "search/migration.h"
 
 #include <algorithm>
+#include <cmath>
 #include <cstdio>
 #include <map>
 #include <set>
