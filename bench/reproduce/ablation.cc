@@ -49,9 +49,10 @@ class Ablation {
         continue;
       }
       BRAID_TRY(found.status());
-      out_.ours = found->beside, out_.stale = found->best;
-      for (const JudgedPlan* plan : {&found->plain, &found->fused_training, &found->fused,
-                                     &found->predicted, &found->beside, &found->best})
+      out_.ours = found->synced, out_.stale = found->best;
+      for (const JudgedPlan* plan :
+           {&found->plain, &found->fused_training, &found->handed, &found->fused, &found->predicted,
+            &found->beside, &found->synced, &found->best})
         add_step(plan->verdict.step_s);
     }
     for (const Restriction& system : systems(problem_)) BRAID_TRY(add(system));
@@ -124,6 +125,7 @@ Result<PlanningProblem> ablation_problem(const AblationPoint& point) {
   experiment.response = point.long_responses ? lognormal(1500, 4096) : lognormal(256, 1024);
   experiment.old_logprobs = "recompute";
   experiment.score_calls = true;
+  experiment.own_engine = true;
   return make_experiment(experiment);
 }
 
@@ -140,9 +142,12 @@ double AblationResult::best_system_s() const {
 }
 
 const std::vector<std::string>& ablation_steps() {
-  static const std::vector<std::string> names = {
-      "one layout",  "+ layouts",           "+ placement",      "+ offload",  "+ fused training",
-      "+ hand-over", "+ predicted lengths", "+ beside scoring", "+ staleness"};
+  static const std::vector<std::string> names = {"one layout",          "+ layouts",
+                                                 "+ placement",         "+ offload",
+                                                 "+ fused training",    "+ hand-over",
+                                                 "+ beside generation", "+ predicted lengths",
+                                                 "+ beside scoring",    "+ weights beside training",
+                                                 "+ staleness"};
   return names;
 }
 

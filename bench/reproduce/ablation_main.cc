@@ -109,8 +109,11 @@ int print_regrets(const std::vector<AblationRow>& rows, size_t count, const Sear
   std::printf("\nOur plan under other prices, over the best restricted plan found with these\n\n");
   print_header(
       {"algorithm", "model", "GPUs", "responses", "draw", "our step / the best's", "at most 1.03"});
-  for (size_t i = 0; i < std::min(count, rows.size()); ++i)
+  // Spread over all points, so that sizes and numbers of GPUs differ.
+  const size_t few = std::min(count, rows.size());
+  for (size_t k = 0; k < few; ++k)
     for (uint64_t draw = 1; draw <= kDraws; ++draw) {
+      const size_t i = k * rows.size() / few;
       const auto problem = ablation_problem(rows[i].point);
       const auto ratio = regret(*problem, rows[i].result.ours.plan,
                                 perturbed(committed_calibration(), draw), budget);

@@ -44,6 +44,7 @@ Result<PlanningProblem> make_experiment(const Experiment& experiment) {
   options.old_logprobs = experiment.old_logprobs;
   if (!experiment.reference) options.kl.coef = 0;
   BRAID_ASSIGN(problem.graph, make_graph(options));
+  if (experiment.own_engine) note_what_it_looks_at(options, &problem.graph);
   if (experiment.algorithm == "ppo")
     problem.graph = experiment.score_calls ? with_score_calls(std::move(problem.graph), 1)
                                            : with_reward_model(std::move(problem.graph));

@@ -27,6 +27,7 @@ struct Experiment {
   LengthDistribution response = {};
   std::string old_logprobs = "sampler";  // or "recompute": a pass of the trainer
   bool reference = true;
+  bool own_engine = false;   // what advantages look at is known, as Braid's runs have it
   bool score_calls = false;  // the reward model scores in a call of its own, sample by sample
 };
 LengthDistribution fixed_length(int64_t tokens);

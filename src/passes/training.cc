@@ -106,7 +106,7 @@ void Training::recut(TrainWork work) {
 }
 
 Result<bool> Training::reserve() {
-  if (done()) return true;
+  if (is_over()) return true;
   return finds_memory(*work_.needs, *work_.partition, work_.ops, cursor_.minibatch(),
                       model().options().device, work_.groups.call);
 }
@@ -143,7 +143,7 @@ Status Training::run_ops(OpKind kind, const Run& run) {
 }
 
 Status Training::open_update() {
-  open_ = Open{{}, 0, 0, 0, call_metrics_};
+  open_ = Open{{}, 0, 0, 0, call_metrics_, {}};
   why_ran_out_.clear();
   refusal_.clear();
   retried_ = false;
@@ -161,15 +161,15 @@ void Training::begin_part() {
                    static_cast<double>(totals.groups)};
   if (contains(call_->reads, "preferred"))
     denominators_.groups = groups_with_pairs(store_, minibatch().rows);
-  if (reports() && work_.ops.at.stage == 0) open_->tokens += row_tokens(store_, own_rows());
+  const Rows own = own_rows();
+  open_->rows.insert(own.begin(), own.end());
+  if (reports() && work_.ops.at.stage == 0) open_->tokens += row_tokens(store_, own);
   const size_t micro_batches = minibatch().micro_batches[work_.ops.at.dp_rank].size();
   // The last one of a part is not the last of the update.
   backwards_left_ = micro_batches * work_.ops.bodies.size() + (minibatch().goes_on ? 1 : 0);
   model().keep_packed(work_.keeps_packed && micro_batches > 1);
   const auto update = static_cast<uint64_t>(step_) << 32 | open_minibatch();
-  uint64_t seed = mix_seed(static_cast<uint64_t>(config_.train.seed), update);
-  if (minibatch().goes_on) seed = mix_seed(seed, static_cast<uint64_t>(open_->computed) + 1);
-  model().set_dropout_seed(seed);
+  model().set_dropout_seed(mix_seed(static_cast<uint64_t>(config_.train.seed), update));
 }
 
 void Training::scale_gradients(double tokens) {
@@ -443,6 +443,9 @@ void Training::commit() {
 Status Training::update() {
   if (std::exchange(repeats_, false)) return ok_status();
   if (done() && !stopped_) return ok_status();  // no mini-batch is open
+  const bool refused = !refusal_.empty();
+  Rows learnt;
+  if (refused && open_) learnt.assign(open_->rows.begin(), open_->rows.end());
   commit();
   if (stopped_) {
     settle();
@@ -450,9 +453,8 @@ Status Training::update() {
     return ok_status();
   }
   const std::string prefix = metric_prefix(*call_);
-  const bool refused = !refusal_.empty();
   const size_t update_of = open_minibatch();
-  const RefusedUpdate open{step_, update_of, refused ? own_rows() : Rows(), refusal_};
+  const RefusedUpdate open{step_, update_of, std::move(learnt), refusal_};
   BRAID_TRY(
       run_ops(OpKind::kUpdate, [&](const Op&) { return norm_ ? apply(prefix) : ok_status(); }));
   if (open_minibatch() != update_of) settle();

@@ -9,6 +9,7 @@
 #include <functional>
 #include <map>
 #include <optional>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -94,6 +95,11 @@ class Training : private PassEnds {
   void stop_before(std::optional<size_t> minibatch) { end_ = minibatch; }
   // No update is left: all were made, or those before stop_before(), or the call stopped early, or
   // warm-up leaves it out.
+  // No mini-batch is open, on all ranks alike: one may have nothing to do in a part of an update.
+  bool is_over() const {
+    return stopped_ || open_minibatch() >= work_.partition->minibatches.size() ||
+           (end_ && open_minibatch() >= *end_);
+  }
   bool done() const { return stopped_ || cursor_.done() || (end_ && open_minibatch() >= *end_); }
 
   // Whether the next mini-batch finds the memory that its ops declare, on all ranks of the call,
@@ -221,7 +227,8 @@ class Training : private PassEnds {
   struct Open {
     std::vector<Metrics> metrics;  // of micro-batches
     int64_t expected = 0, computed = 0, tokens = 0;
-    Metrics call_metrics;  // before
+    Metrics call_metrics;   // before
+    std::set<size_t> rows;  // of this rank, of all parts of the update
   };
   std::optional<Open> open_;
   std::optional<ModelPass> passes_;  // between begin_passes() and end_passes()

@@ -144,8 +144,10 @@ class PlanCompiler {
     run_parts(together);
     for (const CallId id : together)
       if (!ends_with_share(call(id))) exchange_after(id, id);
-    if (program_.synced_copy >= 0 && contains(together, update_of_synced_copy(program_)))
+    if (program_.synced_copy >= 0 && contains(together, update_of_synced_copy(program_))) {
       fill_copy(together.back(), program_.synced_copy);
+      synced_ = true;
+    }
     for (const CallId id : put_away_after(together))
       if (!scores_beside(program_, id)) put_away(id);
   }
@@ -650,7 +652,9 @@ class PlanCompiler {
   void put_away(CallId id) {
     const int32_t index = placement(id).copy;
     if (index < 0) return;
-    if (!stays_resident(program_.copies[index], problem_) && !needed_later(id, index))
+    // What is filled for the next step stays, whoever else reads it in this one.
+    const bool kept = index == program_.synced_copy && synced_;
+    if (!stays_resident(program_.copies[index], problem_) && !needed_later(id, index) && !kept)
       release(id, index);
     for (const RoleId& used : roles_of(id)) put_away_state(id, used);
   }
@@ -684,6 +688,7 @@ class PlanCompiler {
   std::vector<std::vector<std::vector<InstructionId>>> copy_ready_;  // [copy][rank]
   std::vector<std::vector<std::vector<InstructionId>>> copy_reads_;  // [copy][rank]: that read it
   std::vector<bool> live_;                                           // copies filled now
+  bool synced_ = false;      // the copy that the next step begins with is filled
   std::set<RoleId> loaded_;  // roles whose weights are back from the host now
   std::map<std::pair<int32_t, DeviceId>, InstructionId> offloaded_;  // the last of a state
   std::vector<int32_t> handed_;              // [rank]: where the generation was last handed over

@@ -76,6 +76,24 @@ TEST(WeightSync, ListsThatLeaveNoWeightsForTheNextStepAreRefused) {
               HasSubstr("without the weights that the next step begins with"));
 }
 
+// A reference that follows the actor may read the same copy, behind the update too: it stays.
+TEST(WeightSync, StaysWhoeverElseReadsIt) {
+  PlanningProblem problem = sync_problem();
+  problem.graph = with_moving_reference(std::move(problem.graph), 1);
+  const auto program = compile(sync_plan(problem), problem);
+  ASSERT_TRUE(program.ok()) << program.status().message();
+  int read_again = 0, released = 0;
+  for (size_t i = 0; i < program->graph.calls.size(); ++i)
+    read_again += program->graph.calls[i].kind == CallKind::kFollow &&
+                          program->calls[i].copy == program->synced_copy
+                      ? 1
+                      : 0;
+  EXPECT_EQ(read_again, 1);
+  for (const Instruction& i : program->ranks[3].instructions)
+    released += i.kind == OpKind::kRelease && i.detail == program->synced_copy ? 1 : 0;
+  EXPECT_EQ(released, 1);
+}
+
 std::string refusal(const PlanningProblem& problem, const ExecutionPlan& plan) {
   return compile(plan, problem).status().message();
 }

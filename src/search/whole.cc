@@ -55,7 +55,7 @@ class WholeSearch {
     out_.fused_training = out_.plain;
     if (options_.parts.fused_training && !late(kFusedUpdates))
       BRAID_TRY(fuse_updates(JudgedPlan(out_.plain)).status());
-    out_.fused = out_.fused_training;
+    out_.fused = out_.handed = out_.fused_training;
     if (options_.parts.hand_over && !late(kHandOver)) BRAID_TRY(hand_over());
     out_.predicted = out_.fused;
     if (options_.parts.predicted_lengths && !late(kPredicted))
@@ -68,6 +68,7 @@ class WholeSearch {
     out_.best = out_.beside;
     if (options_.parts.sync_beside_training && !late(kSyncBeside))
       BRAID_TRY(sync_beside_training());
+    out_.synced = out_.best;
     if (options_.parts.staleness > 0 && !late(kAhead)) BRAID_TRY(look_ahead());
     BRAID_TRY(compile(out_.best.plan, problem_).status());  // judges do not verify lists
     return std::move(out_);
@@ -126,6 +127,7 @@ class WholeSearch {
         BRAID_TRY(improve_handed(*std::move(best)));
     }
     BRAID_TRY(choose_numbers(&out_.fused));
+    out_.handed = out_.fused;
     return may_train_beside_generation(problem_.graph) ? train_beside() : ok_status();
   }
 
@@ -403,6 +405,7 @@ class WholeSearch {
   Status sync_beside_training() {
     ExecutionPlan synced = out_.best.plan;
     synced.fusion.sync_beside_training = true;
+    if (!compile(synced, problem_).ok()) return ok_status();  // judges do not verify lists
     return step_with_part(std::move(synced), &out_.best).status();
   }
 

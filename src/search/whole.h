@@ -37,9 +37,11 @@ struct WholeFound {
   Found found;                         // without fusion and staleness
   JudgedPlan plain;                    // the fastest of these
   JudgedPlan fused_training;           // the fastest with fused training, or plain
-  JudgedPlan fused;                    // with both fusions too
+  JudgedPlan handed;                   // with a hand-over too
+  JudgedPlan fused;                    // with training beside generation too
   JudgedPlan predicted;                // with predicted lengths too
   JudgedPlan beside;                   // or with training beside scoring
+  JudgedPlan synced;                   // with weights that come over beside training too
   JudgedPlan best;                     // with staleness too
   std::optional<AheadProposal> ahead;  // where staleness is allowed
   int64_t tried = 0;                   // plans with fusion that were judged

@@ -292,7 +292,15 @@ bool RankModels::is_synced(int32_t copy) const {
 }
 
 Status RankModels::begin_step() {
-  if (program_.synced_copy >= 0) BRAID_TRY(fill_copy_of(user_of(program_, program_.synced_copy)));
+  if (program_.synced_copy < 0) return ok_status();
+  // Weights that rest on the host come for that, and go again: lists bring them where they are
+  // used.
+  const RoleState home{program_.copies[program_.synced_copy].role, false};
+  std::vector<int32_t> away;
+  for (const auto& [state, resting] : states_)
+    if (program_.states[state] == home && !resting.memory.here()) away.push_back(state);
+  BRAID_TRY(fill_copy_of(user_of(program_, program_.synced_copy)));
+  for (const int32_t state : away) offload(state);
   synced_ = false;
   return ok_status();
 }
