@@ -44,16 +44,17 @@ std::vector<LayoutCase> streamed_cases() {
                "  update_actor: {mesh: \"0,1\", pp: 2, micro_batches: 2}\n",
        true,
        {"train.epochs_per_rollout=2"}},
-      // A rank has nothing to do in a part of the update, and memory is looked at.
-      {"idle",
+      // Handed over often: parts of the update are small. Memory is looked at before each.
+      {"often",
        "grpo",
        "1x6",
        "  generate: {mesh: \"4,5\", dp: 2}\n"
        "  old_logprob: {mesh: \"0-3\", dp: 4}\n"
        "  ref_logprob: {mesh: \"4,5\", dp: 2}\n"
        "  update_actor: {mesh: \"0-3\", dp: 4}\n",
-       false,
-       {"train.memory_limit_gib=1", "train.minibatches=1"}},
+       true,
+       {"train.memory_limit_gib=1", "train.minibatches=1", "rollout.samples_per_prompt=2",
+        "rollout.prompts_per_step=8", "rollout.max_response_length=64"}},
       {"parts", "reinforce_plus_plus_baseline", "1x4",
        apart + "  old_logprob: {mesh: \"0,1\", dp: 2}\n"
                "  update_actor: {mesh: \"0,1\", dp: 2, zero: 3}\n",
@@ -82,7 +83,7 @@ class JobStreamedUpdate : public JobRun {
   static std::string below_of(const LayoutCase& of) {
     if (of.name == "three") return "6, predicted_lengths: true";
     if (of.name == "tensors") return "6, scored_prefixes: true";
-    if (of.name == "idle") return "[8, 6, 4, 2]";
+    if (of.name == "often") return "[14, 12, 10, 8, 6, 4, 2, 1]";
     return of.name == "parts" ? "[8, 4]" : "6";
   }
   static std::string name_of(const LayoutCase& of, bool streams) {
