@@ -72,7 +72,11 @@ TEST(Fused, FusedUpdatesAreShorter) {
 
 // A trace of 512 lognormal lengths on 16 replicas, and scoring that takes a quarter of generation.
 TEST(Tail, ScoringHidesBehindTheLongest) {
-  const auto times = run_tail({.score_tp = 4});
+  const auto times = run_tail({.score_tp = 4}), narrow = run_tail({.sigma = 0.5, .score_tp = 4});
+  ASSERT_TRUE(narrow.ok()) << narrow.status().message();
+  // Beginnings that are scored ahead leave less, also where few responses are much longer.
+  EXPECT_LE(narrow->begun_s, 1.03 * narrow->bound_s());
+  EXPECT_LT(narrow->begun_s, narrow->fused_s);
   ASSERT_TRUE(times.ok()) << times.status().message();
   EXPECT_NEAR(times->score_s / times->generate_s, 0.25, 0.005);
   EXPECT_GT(times->longest_s, times->work_s);

@@ -121,6 +121,12 @@ Result<TailTimes> run_tail(const TailTrace& trace) {
   out.fused_s = proposal.chosen.scored_s - begin_s;
   out.generate_fused_s = proposal.chosen.generated_s - begin_s;
   out.chosen = proposal.plan.fusion;
+  ExecutionPlan ahead = plan;
+  ahead.fusion.scored_prefixes = true;
+  BRAID_ASSIGN(const MigrationProposal begun,
+               propose_migration(ahead, problem, tail_prices(trace, token_s), options));
+  out.begun_s = begun.chosen.scored_s - begin_s;
+  out.begun = begun.plan.fusion;
   BRAID_TRY(add_bounds(trace, problem, plan, tail_prices(trace, token_s), &out));
   return out;
 }

@@ -25,7 +25,8 @@ struct TailTimes {
   // What neither can beat: the longest response alone on a replica, and all work balanced,
   // decoding in saturated batches.
   double longest_s = 0, work_s = 0;
-  Fusion chosen;
+  double begun_s = 0;  // as fused_s, where beginnings of what is left are scored ahead
+  Fusion chosen, begun;
   double bound_s() const { return longest_s > work_s ? longest_s : work_s; }
 };
 // With the numbers that `auto` stands for.

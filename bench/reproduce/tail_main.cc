@@ -19,12 +19,16 @@ void print_trace(const char* what, const TailTrace& trace) {
   print_row({what, cat(trace.score_tp), number(times->generate_s, 2), number(times->score_s, 2),
              number(times->fused_s, 2), cat(times->chosen.migrate_below_samples),
              number(serial_s / times->fused_s, 3), number(times->longest_s, 2),
-             number(times->work_s, 2), number(100 * (times->fused_s / times->bound_s() - 1), 1)});
+             number(times->work_s, 2), number(100 * (times->fused_s / times->bound_s() - 1), 1),
+             number(times->begun_s, 2), cat(times->begun.migrate_below_samples),
+             number(serial_s / times->begun_s, 3),
+             number(100 * (times->begun_s / times->bound_s() - 1), 1)});
 }
 
 void print_traces() {
   print_header({"trace", "scoring tp", "generation s", "scoring s", "handed over s", "at samples",
-                "gain", "longest s", "work s", "above the longer %"});
+                "gain", "longest s", "work s", "above the longer %", "beginnings scored s",
+                "at samples", "gain", "above the longer %"});
   for (const int tp : {1, 2, 4}) print_trace("512 on 16, sigma 0.745", {.score_tp = tp});
   print_trace("longer: median 400 of 8000", {.median = 400, .longest = 8000, .score_tp = 4});
   print_trace("sigma 0.5", {.sigma = 0.5, .score_tp = 4});
