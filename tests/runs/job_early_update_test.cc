@@ -32,6 +32,12 @@ std::vector<LayoutCase> early_cases() {
        "  ref_logprob: {mesh: \"2,3\", pp: 2}\n"
        "  update_actor: {mesh: \"0,1\", pp: 2, micro_batches: 2}\n",
        true},
+      {"eight", "grpo", "1x8",
+       "  generate: {mesh: \"4-7\", dp: 4}\n"
+       "  old_logprob: {mesh: \"0-3\", dp: 2, tp: 2}\n"
+       "  ref_logprob: {mesh: \"4-7\", dp: 2, pp: 2}\n"
+       "  update_actor: {mesh: \"0-3\", dp: 2, tp: 2, zero: 1}\n",
+       true},
   };
 }
 

@@ -3,8 +3,12 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <cstdio>
 #include <cstring>
 #include <filesystem>
+#include <numeric>
+#include <random>
 #include <set>
 
 #include "runs/job_testing.h"
@@ -103,6 +107,46 @@ class JobHandOver : public JobRun {
     return sum_of(name, cat("rollout/migrated", number > 1 ? cat("_", number) : ""));
   }
 
+  // How many of a step's samples have to move where so many are left, by their lengths: those that
+  // are left are the longest, replicas have equal shares of the samples in order, and as few of
+  // them go on as have room in their shares. None can move where one sample is left, or so many
+  // that all replicas go on.
+  static int64_t to_move(const std::vector<int64_t>& lengths, int64_t left, int64_t replicas) {
+    const auto samples = std::ssize(lengths);
+    std::vector<int64_t> longest_first(samples), of_replica(replicas, 0);
+    std::iota(longest_first.begin(), longest_first.end(), 0);
+    std::stable_sort(longest_first.begin(), longest_first.end(),
+                     [&](int64_t a, int64_t b) { return lengths[a] > lengths[b]; });
+    for (int64_t i = 0; i < left; ++i) {
+      int64_t replica = replicas - 1;
+      while (samples * replica / replicas > longest_first[i]) --replica;
+      ++of_replica[replica];
+    }
+    std::sort(of_replica.rbegin(), of_replica.rend());
+    const int64_t share = (samples + replicas - 1) / replicas, go_on = (left + share - 1) / share;
+    return std::accumulate(of_replica.begin() + std::min(go_on, replicas), of_replica.end(),
+                           int64_t{0});
+  }
+
+  // In each step as many samples moved as had to. Returns how many did.
+  static int64_t expect_moves(const std::string& whole, const std::string& handed,
+                              const LayoutCase& of) {
+    std::vector<std::vector<int64_t>> lengths(metrics(whole).size());  // by step
+    for (const Json& row : read_rows(path(whole + "/rollouts.jsonl")))
+      lengths.at(row["step"].get<size_t>()).push_back(std::ssize(row["response_ids"]));
+    const std::string first = "dp: ";  // of the generation
+    const int64_t replicas = std::stoll(of.calls.substr(of.calls.find(first) + first.size()));
+    const std::vector<Json> rows = metrics(handed);
+    int64_t out = 0;
+    for (size_t step = 0; step < rows.size(); ++step) {
+      const int64_t left = rows[step]["rollout/handed_over"].get<int64_t>();
+      const int64_t moved = rows[step]["rollout/migrated"].get<int64_t>();
+      EXPECT_EQ(moved, to_move(lengths[step], left, replicas)) << "step " << step;
+      out += moved;
+    }
+    return out;
+  }
+
   static void expect_same_run(const std::string& whole, const std::string& handed) {
     EXPECT_EQ(*read_file(path(whole + "/rollouts.jsonl")),
               *read_file(path(handed + "/rollouts.jsonl")));
@@ -124,8 +168,67 @@ TEST_F(JobHandOver, ChangesNoBit) {
       const std::string handed = run(of, {below});
       if (HasFatalFailure()) return;
       expect_same_run(whole, handed);
-      EXPECT_TRUE(below != 5 || migrated(handed) > 0);
+      EXPECT_TRUE(expect_moves(whole, handed, of) > 0 || below != 5);
     }
+  }
+}
+
+// With twice the samples, at numbers that nobody chose: with one, and with two, of which the larger
+// is the first.
+TEST_F(JobHandOver, DrawnNumbersChangeNoBit) {
+  if (!full_tier()) GTEST_SKIP() << "full tier";
+  const unsigned seed = std::random_device()();
+  std::printf("numbers drawn with seed %u\n", seed);
+  std::mt19937 random(seed);
+  for (LayoutCase of : hand_over_cases()) {
+    SCOPED_TRACE(cat(of.name, ", seed ", seed));
+    of.name = "drawn-" + of.name;
+    of.more = {"rollout.prompts_per_step=8", "rollout.max_response_length=48",
+               "data.train=task:sort_digits:16"};
+    constexpr int64_t kSamples = 16;
+    const std::string whole = run(of, {});
+    if (HasFatalFailure()) return;
+    int64_t moved = 0;
+    for (int draw = 0; draw < 4; ++draw) {
+      Below below = {std::uniform_int_distribution<int64_t>(2, kSamples - 1)(random)};
+      if (draw % 2 == 1)
+        below.push_back(std::uniform_int_distribution<int64_t>(1, below.front() - 1)(random));
+      SCOPED_TRACE(list_of(below));
+      std::filesystem::remove_all(path(name_of(of, below, "")));
+      const std::string handed = run(of, below);
+      if (HasFatalFailure()) return;
+      expect_same_run(whole, handed);
+      moved += expect_moves(whole, handed, of);
+    }
+    std::printf("%s: %lld samples moved\n", of.name.c_str(), static_cast<long long>(moved));
+  }
+}
+
+// Weights that rest on the host come to those that score before the generation begins; a reward
+// that is a model scores beside the others, in a layout of its own.
+TEST_F(JobHandOver, WeightsOnTheHostAndRewardModelsChangeNoBit) {
+  const std::string reward = cat("reward=[{type: model, name: learnt, path: ",
+                                 path(recorded("ppo", "") + "/export/critic"), "}]");
+  const std::string grpo = everywhere("grpo", "dp: 2", "dp: 2"),
+                    resting = "roles:\n  reference: {weights: host, prefetch: true}\n";
+  for (const LayoutCase& of :
+       {LayoutCase{"resting", "grpo", "1x2", grpo + resting},
+        LayoutCase{
+            "judged", "grpo", "1x2", grpo + "  reward: {mesh: all, dp: 2}\n", false, {reward}},
+        LayoutCase{"judged-apart",
+                   "ppo",
+                   "1x3",
+                   hand_over_cases()[1].calls + "  reward: {mesh: \"0,2\", tp: 2}\n" + resting,
+                   true,
+                   {reward}}}) {
+    if (of.full && !full_tier()) continue;
+    SCOPED_TRACE(of.name);
+    const std::string whole = run(of, {});
+    if (HasFatalFailure()) return;
+    const std::string handed = run(of, {5});
+    if (HasFatalFailure()) return;
+    expect_same_run(whole, handed);
+    EXPECT_GT(expect_moves(whole, handed, of), 0);
   }
 }
 

@@ -59,6 +59,15 @@ std::vector<LayoutCase> streamed_cases() {
        apart + "  old_logprob: {mesh: \"0,1\", dp: 2}\n"
                "  update_actor: {mesh: \"0,1\", dp: 2, zero: 3}\n",
        true},
+      {"eight",
+       "grpo",
+       "1x8",
+       "  generate: {mesh: \"4-7\", dp: 4}\n"
+       "  ref_logprob: {mesh: \"4-7\", dp: 2, tp: 2}\n"
+       "  old_logprob: {mesh: \"0-3\", dp: 4}\n"
+       "  update_actor: {mesh: \"0-3\", dp: 2, tp: 2, zero: 1}\n",
+       true,
+       {"rollout.max_response_length=48"}},
   };
 }
 
@@ -84,6 +93,7 @@ class JobStreamedUpdate : public JobRun {
     if (of.name == "three") return "6, predicted_lengths: true";
     if (of.name == "tensors") return "6, scored_prefixes: true";
     if (of.name == "often") return "[14, 12, 10, 8, 6, 4, 2, 1]";
+    if (of.name == "eight") return "3";
     return of.name == "parts" ? "[8, 4]" : "6";
   }
   static std::string name_of(const LayoutCase& of, bool streams) {
