@@ -196,7 +196,8 @@ TEST(PlanCommand, SaysWhatWasSearchedAndWhatNot) {
   const std::string whole = cat("plan ", config(), " --max-units 1 ");
   EXPECT_THAT(
       run_braid(whole).output,
-      AllOf(HasSubstr("\n               then fused updates, a hand-over, predicted lengths, in "),
+      AllOf(HasSubstr("\n               then fused updates, a hand-over, predicted lengths, "
+                      "weights that come over beside training, in "),
             HasSubstr("\nnot searched   rollouts ahead (plan.staleness is 0)\n"),
             HasSubstr("\nparts          "), HasSubstr("; with fusions ")));
   EXPECT_THAT(plan("", 1).output,
@@ -206,8 +207,9 @@ TEST(PlanCommand, SaysWhatWasSearchedAndWhatNot) {
   EXPECT_FALSE(plan_json_of("", 1).contains("whole"));
   // No time is left for them.
   EXPECT_THAT(run_braid(cat("plan ", config(), " --time-limit 1e-9")).output,
-              AllOf(HasSubstr("not searched   fused updates, a hand-over, predicted lengths "
-                              "(--time-limit: no time was left)"),
+              AllOf(HasSubstr("not searched   fused updates, a hand-over, predicted lengths, "
+                              "weights that come over beside training (--time-limit: no time was "
+                              "left)"),
                     Not(HasSubstr("\nparts  "))));
 }
 
