@@ -124,7 +124,7 @@ TEST_F(JobAutoParts, TheNumberIsChosenAgainByTheLengthsThatCame) {
   if (!full_tier()) GTEST_SKIP() << "full tier";  // a busy machine may choose late
   LayoutCase of = {"chosen", "grpo", "1x2", everywhere("grpo", "dp: 2", "dp: 2, micro_tokens: 60")};
   const auto options = [&](const std::string& plan) {
-    return foreseen({"plan.file=" + plan, "train.total_steps=40", "rollout.prompts_per_step=8"},
+    return foreseen({"plan.file=" + plan, "train.total_steps=16", "rollout.prompts_per_step=8"},
                     "mean: 12, sigma: 0.5", 2);
   };
   finish(job_command("chosen-never", "grpo", options(write_plan(of))));
