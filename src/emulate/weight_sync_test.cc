@@ -3,8 +3,7 @@
 
 #include "comm/rank_testing.h"
 #include "emulate/testing.h"
-#include "plan/test_problem.h"
-#include "plan/validate.h"
+#include "program/early_update_testing.h"
 
 namespace braid::inline emulate {
 namespace {
@@ -12,13 +11,9 @@ namespace {
 // The first half trains, the actor in another layout than it generates in, the second does all
 // else.
 ExecutionPlan sync_plan(const PlanningProblem& problem) {
-  const int half = device_count(problem.cluster) / 2;
-  ExecutionPlan plan = uniform_plan(problem, half, 1, 1);
-  for (CallPlan& call : plan.calls) {
-    const bool trains = call.call.rfind("update_", 0) == 0;
-    call.mesh = *contiguous_mesh(problem.cluster, trains ? 0 : half, half);
-    if (call.call == "update_actor") call.strategy.dp = half / 2, call.strategy.tp = 2;
-  }
+  ExecutionPlan plan = in_halves(problem, {"update_actor", "update_critic"}, 0);
+  for (CallPlan& call : plan.calls)
+    if (call.call == "update_actor") call.strategy.dp /= 2, call.strategy.tp = 2;
   plan.fusion.sync_beside_training = true;
   return plan;
 }

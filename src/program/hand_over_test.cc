@@ -8,6 +8,7 @@
 #include "base/rng.h"
 #include "plan/execution_plan.h"
 #include "plan/test_problem.h"
+#include "program/hand_over_testing.h"
 
 namespace braid::inline program {
 namespace {
@@ -15,13 +16,6 @@ namespace {
 using testing::ElementsAre;
 using testing::HasSubstr;
 using testing::IsEmpty;
-
-// Progress of samples with these new tokens, negative where they have not finished.
-std::vector<SampleProgress> progress_of(const std::vector<int64_t>& produced) {
-  std::vector<SampleProgress> out;
-  for (const int64_t tokens : produced) out.push_back({10, std::abs(tokens), tokens > 0});
-  return out;
-}
 
 TEST(HandOver, FewestSamplesMove) {
   // Replicas of four samples with 1, 3 and 2 left.

@@ -8,6 +8,7 @@
 
 #include "base/rng.h"
 #include "plan/test_problem.h"
+#include "program/hand_over_testing.h"
 
 namespace braid::inline program {
 namespace {
@@ -15,13 +16,6 @@ namespace {
 using testing::ElementsAre;
 using testing::HasSubstr;
 using testing::IsEmpty;
-
-// With these new tokens, negative where they have not finished, and a prompt of ten.
-std::vector<SampleProgress> left_and_done(const std::vector<int64_t>& produced) {
-  std::vector<SampleProgress> out;
-  for (const int64_t tokens : produced) out.push_back({10, std::abs(tokens), tokens > 0});
-  return out;
-}
 
 // At the hand-over, when some have finished since.
 std::vector<SampleProgress> finished_since(std::vector<SampleProgress> samples,
@@ -37,7 +31,7 @@ const std::vector<SampleRows> kOwned = {{0, 1, 2, 3}, {4, 5, 6, 7}, {8, 9, 10, 1
 
 TEST(PreCopy, CopiesWhatWouldMove) {
   // Three, two and two left. One replica has room for the four with which it is handed over.
-  const auto samples = left_and_done({-5, -9, -3, 5, -2, -4, 5, 5, 5, -7, 5, -2});
+  const auto samples = progress_of({-5, -9, -3, 5, -2, -4, 5, 5, 5, -7, 5, -2});
   std::vector<int64_t> cached(12, 14);
   cached[11] = 0;  // waits for a place
   const PreCopy ahead = pre_copy(samples, cached, kOwned, {4, 0, 20}, 4);
@@ -58,14 +52,14 @@ TEST(PreCopy, CopiesWhatWouldMove) {
 
 // The replica that was chosen goes on, though another has more left by then.
 TEST(PreCopy, SamplesGoWhereTheirCachesAre) {
-  const auto samples = left_and_done({-5, -9, -3, 5, -2, -4, 5, 5, 5, -7, 5, -2});
+  const auto samples = progress_of({-5, -9, -3, 5, -2, -4, 5, 5, 5, -7, 5, -2});
   std::vector<int64_t> cached(12, 14);
   cached[11] = 0;
   const PreCopy ahead = pre_copy(samples, cached, kOwned, {4, 0, 20}, 4);
   const auto then = finished_since(samples, ahead, {0, 1, 9});
-  EXPECT_THAT(hand_over(left_and_done({5, 9, -3, 5, -2, -4, 5, 5, 5, 7, 5, -2}), kOwned, {4, 0, 20})
-                  .goes_on,
-              ElementsAre(false, true, false));
+  EXPECT_THAT(
+      hand_over(progress_of({5, 9, -3, 5, -2, -4, 5, 5, 5, 7, 5, -2}), kOwned, {4, 0, 20}).goes_on,
+      ElementsAre(false, true, false));
   const HandOver handed = hand_over(then, kOwned, {4, 0, 20});
   EXPECT_THAT(handed.goes_on, ElementsAre(true, false, false));
   EXPECT_THAT(handed.moves, ElementsAre(SampleMove{4, 1, 0, 14}, SampleMove{5, 1, 0, 14},
@@ -76,7 +70,7 @@ TEST(PreCopy, SamplesGoWhereTheirCachesAre) {
 // Where the replica that was chosen has no room, a sample moves as if nothing had been copied.
 TEST(PreCopy, NoReplicaGetsMoreThanItHasRoomFor) {
   const std::vector<SampleRows> owned = {{0, 1, 2}, {3, 4, 5}, {6, 7, 8}};
-  const auto samples = left_and_done({-1, -1, -1, -1, -1, -1, -1, -1, -1});
+  const auto samples = progress_of({-1, -1, -1, -1, -1, -1, -1, -1, -1});
   const std::vector<int64_t> cached(9, 10);
   const PreCopy ahead = pre_copy(samples, cached, owned, {3, 0, 20}, 4);
   ASSERT_THAT(ahead.copies,
@@ -104,7 +98,7 @@ TEST(PreCopy, KeepsWhatHandOversPromise) {
     std::vector<SampleRows> owned(6);
     for (int32_t row = 0; row < 24; ++row) owned[row / 4].push_back(row);
     const ReplicaLimits limits{static_cast<int64_t>(4 + random.below(4)), 0, 30};
-    const auto samples = left_and_done(produced);
+    const auto samples = progress_of(produced);
     const PreCopy ahead = pre_copy(samples, cached, owned, limits, 8);
     std::vector<int32_t> finished;
     for (int32_t row = 0; row < 24; ++row)

@@ -4,8 +4,7 @@
 #include <gmock/gmock.h>
 
 #include "base/text.h"
-#include "plan/test_problem.h"
-#include "plan/validate.h"
+#include "program/early_update_testing.h"
 
 namespace braid::inline program {
 namespace {
@@ -20,12 +19,9 @@ PlanningProblem sync_problem() {
 // Training on the first two devices, all else on the others; the actor trains in another layout
 // than it generates in.
 ExecutionPlan sync_plan(const PlanningProblem& problem, bool early = true) {
-  ExecutionPlan plan = uniform_plan(problem, 2, 1, 1);
-  for (CallPlan& call : plan.calls) {
-    const bool trains = call.call.rfind("update_", 0) == 0;
-    call.mesh = *contiguous_mesh(problem.cluster, trains ? 0 : 2, 2);
+  ExecutionPlan plan = in_halves(problem, {"update_actor", "update_critic"}, 0);
+  for (CallPlan& call : plan.calls)
     if (call.call == "update_actor") call.strategy.dp = 1, call.strategy.tp = 2;
-  }
   plan.fusion.sync_beside_training = early;
   return plan;
 }

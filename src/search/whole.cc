@@ -151,21 +151,33 @@ class WholeSearch {
     return ok_status();
   }
 
-  // The part of a space in which the last devices generate and the others learn.
-  SpaceOptions generating_apart(int generating) const {
+  // Whether a call that does not learn may have a layout, where the last devices are `apart`.
+  using AllowedApart =
+      std::function<bool(const CallPlan& entry, CallKind kind, const DeviceMesh& apart)>;
+  // The part of a space in which the last devices are apart, and the others learn.
+  SpaceOptions apart_from_learning(int apart, AllowedApart allowed) const {
     SpaceOptions space = options_.space;
-    const int learning = device_count(problem_.cluster) - generating;
+    const int learning = device_count(problem_.cluster) - apart;
     const DeviceMesh learns = *contiguous_mesh(problem_.cluster, 0, learning);
-    const DeviceMesh draws = *contiguous_mesh(problem_.cluster, learning, generating);
-    space.meshes.push_back(learns), space.meshes.push_back(draws);
-    space.allowed = [this, learns, draws, also = options_.space.allowed](const CallPlan& entry) {
+    const DeviceMesh others = *contiguous_mesh(problem_.cluster, learning, apart);
+    space.meshes.push_back(learns), space.meshes.push_back(others);
+    space.allowed = [this, learns, others, allowed = std::move(allowed),
+                     also = options_.space.allowed](const CallPlan& entry) {
       const CallKind kind = find_call(problem_.graph, entry.call)->kind;
       if (also && !also(entry)) return false;
-      if (kind == CallKind::kTrainStep) return entry.mesh == learns;
-      if (kind == CallKind::kGenerate) return entry.mesh == draws && entry.strategy.dp > 1;
-      return kind != CallKind::kInfer || entry.strategy.zero_stage == 0;
+      return kind == CallKind::kTrainStep ? entry.mesh == learns : allowed(entry, kind, others);
     };
     return space;
+  }
+
+  // The last devices generate.
+  SpaceOptions generating_apart(int generating) const {
+    return apart_from_learning(generating,
+                               [](const CallPlan& entry, CallKind kind, const DeviceMesh& draws) {
+                                 if (kind == CallKind::kGenerate)
+                                   return entry.mesh == draws && entry.strategy.dp > 1;
+                                 return kind != CallKind::kInfer || entry.strategy.zero_stage == 0;
+                               });
   }
 
   // The plan with an update that begins beside its generation, with the number of `auto`, or of
@@ -427,20 +439,12 @@ class WholeSearch {
     return ok_status();
   }
 
-  // The part of a space in which the last devices score and the others learn.
+  // The last devices score.
   SpaceOptions scoring_apart(int scoring) const {
-    SpaceOptions space = options_.space;
-    const int learning = device_count(problem_.cluster) - scoring;
-    const DeviceMesh learns = *contiguous_mesh(problem_.cluster, 0, learning);
-    const DeviceMesh scores = *contiguous_mesh(problem_.cluster, learning, scoring);
-    space.meshes.push_back(learns), space.meshes.push_back(scores);
-    space.allowed = [this, learns, scores, also = options_.space.allowed](const CallPlan& entry) {
-      const CallKind kind = find_call(problem_.graph, entry.call)->kind;
-      if (also && !also(entry)) return false;
-      if (kind == CallKind::kTrainStep) return entry.mesh == learns;
+    return apart_from_learning(scoring, [](const CallPlan& entry, CallKind kind,
+                                           const DeviceMesh& scores) {
       return kind != CallKind::kInfer || (entry.mesh == scores && entry.strategy.zero_stage == 0);
-    };
-    return space;
+    });
   }
 
   // From a plan to its fastest one with an update that begins early, or none, without the fusions

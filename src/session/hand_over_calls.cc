@@ -175,18 +175,12 @@ Status HandOverCalls::share_progress(CallId call) {
   BRAID_TRY(audited(
       "what is handed over", [&] { return all_reduce_of(everyone, progress_bytes(count)); },
       [&] { return everyone.all_reduce(told, Reduce::kSum, "finished samples").wait(); }));
-  const std::vector<int64_t> prompts = store.prompt_lens();
-  const std::vector<int64_t>& predicted = step_.rows.predicted();
-  SampleRows all;
-  for (size_t row = 0; row < store.size(); ++row) {
-    progress_.push_back({prompts[row], 0, false, predicted.empty() ? 0 : predicted[row]});
-    if (count > samples) {
-      progress_[row].chosen = static_cast<int32_t>(numbers[samples + row]) - 1;
-      progress_[row].copied = numbers[2 * samples + row];
-    }
-    all.push_back(static_cast<int32_t>(row));
+  progress_ = progress_heard(step_, numbers);
+  if (count == samples) return ok_status();
+  for (int64_t row = 0; row < samples; ++row) {
+    progress_[row].chosen = static_cast<int32_t>(numbers[samples + row]) - 1;
+    progress_[row].copied = numbers[2 * samples + row];
   }
-  note_progress(all, told);
   return ok_status();
 }
 

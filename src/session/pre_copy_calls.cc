@@ -7,6 +7,18 @@
 
 namespace braid::inline session {
 
+std::vector<SampleProgress> progress_heard(const StepContext& step, const int64_t* numbers) {
+  const std::vector<int64_t> prompts = step.store.prompt_lens();
+  const std::vector<int64_t>& predicted = step.rows.predicted();
+  std::vector<SampleProgress> out;
+  for (size_t row = 0; row < prompts.size(); ++row) {
+    SampleProgress& sample = out.emplace_back();
+    sample.prompt = prompts[row], sample.predicted = predicted.empty() ? 0 : predicted[row];
+    hear(numbers[row], &sample);
+  }
+  return out;
+}
+
 void PreCopyCalls::begin_step() {
   abandon();
   shared_ = false;
@@ -32,10 +44,12 @@ Status PreCopyCalls::look(CallId call, int64_t left, int64_t below, const Replic
     return left <= step_.program.scoring.pre_copy && left > below ? share(call) : ok_status();
   if (sharing_.empty()) return ok_status();
   BRAID_TRY(sharing_.front().second.wait());
-  std::vector<int64_t> cached;
-  const std::vector<SampleProgress> samples = heard(&cached);
+  const at::Tensor told = std::move(sharing_.front().first);
   sharing_.clear();
   if (left <= below) return ok_status();
+  const auto* const numbers = told.const_data_ptr<int64_t>();
+  const std::vector<SampleProgress> samples = progress_heard(step_, numbers);
+  const std::vector<int64_t> cached(numbers + samples.size(), numbers + 2 * samples.size());
   PreCopy decided = pre_copy(samples, cached, step_.rows.requests(call), limits, below);
   chosen_ = std::move(decided.chosen);
   return copy(call, decided.copies);
@@ -63,20 +77,6 @@ Status PreCopyCalls::share(CallId call) {
         sharing_.emplace_back(told, group.all_reduce(told, Reduce::kSum, "samples so far"));
         return ok_status();
       });
-}
-
-std::vector<SampleProgress> PreCopyCalls::heard(std::vector<int64_t>* cached) const {
-  const auto* const numbers = sharing_.front().first.const_data_ptr<int64_t>();
-  const std::vector<int64_t> prompts = step_.store.prompt_lens();
-  const std::vector<int64_t>& predicted = step_.rows.predicted();
-  std::vector<SampleProgress> out;
-  for (size_t row = 0; row < prompts.size(); ++row) {
-    SampleProgress& sample = out.emplace_back();
-    sample.prompt = prompts[row], sample.predicted = predicted.empty() ? 0 : predicted[row];
-    hear(numbers[row], &sample);
-    cached->push_back(numbers[prompts.size() + row]);
-  }
-  return out;
 }
 
 TransferCounts PreCopyCalls::listed(const CallPlacement& where, int own,

@@ -12,6 +12,9 @@
 
 namespace braid::inline session {
 
+// The step's samples, by row, as ranks have told how far each is (told_of()): a number for each.
+std::vector<SampleProgress> progress_heard(const StepContext& step, const int64_t* numbers);
+
 class PreCopyCalls {
  public:
   // REQUIRES: both outlive this.
@@ -41,7 +44,6 @@ class PreCopyCalls {
  private:
   bool is_on() const { return step_.program.scoring.pre_copy > 0; }
   Status share(CallId call);
-  std::vector<SampleProgress> heard(std::vector<int64_t>* cached) const;
   Status copy(CallId call, const std::vector<CacheCopy>& copies);
   void send(const CacheCopy& copy, DeviceId to);
   void receive(const CacheCopy& copy, DeviceId from);

@@ -1,8 +1,7 @@
 // Prices of weights that come over behind their update, beside the other one.
 #include <gmock/gmock.h>
 
-#include "plan/test_problem.h"
-#include "plan/validate.h"
+#include "program/early_update_testing.h"
 #include "sim/testing.h"
 
 namespace braid::inline sim {
@@ -10,12 +9,10 @@ namespace {
 
 // Two nodes: the first trains, in stages; the second does all else.
 ExecutionPlan sync_plan(const PlanningProblem& problem, bool early) {
-  ExecutionPlan plan = uniform_plan(problem, 8, 1, 1);
-  for (CallPlan& call : plan.calls) {
-    const bool trains = call.call.rfind("update_", 0) == 0;
-    call.mesh = *contiguous_mesh(problem.cluster, trains ? 0 : 8, 8);
-    if (trains) call.strategy.dp = 4, call.strategy.pp = 2, call.strategy.micro_batches = 4;
-  }
+  ExecutionPlan plan = in_halves(problem, {"update_actor", "update_critic"}, 0);
+  for (CallPlan& call : plan.calls)
+    if (call.call.starts_with("update_"))
+      call.strategy.dp = 4, call.strategy.pp = 2, call.strategy.micro_batches = 4;
   plan.fusion.sync_beside_training = early;
   return plan;
 }
